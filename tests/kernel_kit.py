@@ -10,7 +10,7 @@ import polars as pl
 
 from millstream.kernels import kernel
 from millstream.kernels.kernel import NO_SERVICES, Services, kernel_of
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.outcome import OperatorClock, Outcome, State
 from millstream.plan.operators.operator import Operator
 from millstream.state.run import StateRun, write_run
 
@@ -19,7 +19,7 @@ def advance(
     operator: Operator,
     rows: pl.DataFrame | None,
     state: State | Mapping[str, State],
-    clock: StageClock,
+    clock: OperatorClock,
     services: Services | None = None,
 ) -> Outcome:
     """One epoch of an operator with one input; its first state, or all of them by name."""
@@ -27,7 +27,7 @@ def advance(
     return kernel.advance(operator, {operator.side_names[0]: rows}, states, clock, services or NO_SERVICES)
 
 
-def is_due(operator: Operator, state: State, clock: StageClock) -> bool:
+def is_due(operator: Operator, state: State, clock: OperatorClock) -> bool:
     """Whether the clock alone is a reason for an epoch."""
     return kernel_of(operator).is_due(operator, state, clock)
 

@@ -39,8 +39,8 @@ from millstream.kernels.scan_input import Role
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.values import python_rows
 from millstream.plan.parts import Op
+from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.plan.rules.guards import guarded
-from millstream.plan.stages import Plan, Scan, SourceStage
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
 from millstream.store.names import quoted
@@ -79,11 +79,11 @@ class LocalEngine:
         """Perform one epoch."""
         return _LocalWork(self, version, given).run()
 
-    def rows(self, source: SourceStage, part: SourceSlice) -> pa.Table:
+    def rows(self, source: PlannedSource, part: SourceSlice) -> pa.Table:
         """The rows of a slice."""
         return slice_rows(self.ports[source.name].slice(part), source.schema)
 
-    def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
+    def columns(self, source: PlannedSource, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         """The system columns and the scan's own."""
         assert not scan.ops, "the local engine has expressions only"
         self.duck.register("rows", self.with_time(source, table, now))
@@ -107,7 +107,7 @@ class LocalEngine:
         found = arrow_table(self.duck.sql(f"SELECT {', '.join(shown)} FROM ({timed})"))
         return polars(found)
 
-    def with_time(self, source: SourceStage, table: pa.Table, now: int) -> pa.Table:
+    def with_time(self, source: PlannedSource, table: pa.Table, now: int) -> pa.Table:
         """Rows with the time of processing, and with their event time where it is computed."""
         if source.options.processing_time is not None:
             seen = pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), table.num_rows)
@@ -118,7 +118,7 @@ class LocalEngine:
         self.duck.register("untimed", table)
         return self.duck.sql(f"SELECT *, {said} FROM untimed").to_arrow_table()
 
-    def _types(self, source: SourceStage, scan: Scan) -> dict[str, pa.DataType]:
+    def _types(self, source: PlannedSource, scan: Scan) -> dict[str, pa.DataType]:
         empty = slice_rows([], source.schema)
         return {f.name: f.type for f in _plain(self.columns(source, scan, empty).to_arrow().schema)}
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from millstream.engine.driver.driver import states_of, write_outcome
 from millstream.kernels.kernel import advance
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import OperatorClock
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
 from millstream.plan.operators.inputs import Side
 from millstream.plan.parts import Measure
@@ -41,7 +41,7 @@ def measured(operator: ChangingAggregation, rows: int, keys: int, epochs: int, f
         )
         began = time.perf_counter()
         states = states_of(cache, operator, version)
-        outcome = advance(operator, {"rows": frame}, states, StageClock(0, 0, epoch=epoch))
+        outcome = advance(operator, {"rows": frame}, states, OperatorClock(0, 0, epoch=epoch))
         runs = write_outcome(folder, operator, outcome, f"{epoch:012d}-0")
         for spec in operator.states:
             step = operator.state_step(spec)

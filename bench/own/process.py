@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 import millstream as ms
 from millstream.kernels.kernel import NO_SERVICES
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import OperatorClock
 from millstream.kernels.python.process import advance
 from millstream.model.python.process import Output
 from millstream.model.python.typed_state import TypedState
@@ -63,7 +63,7 @@ def kernel(table: pa.Table, epochs: int, folder: Path) -> float:
     for epoch in range(epochs):
         states = {"rows": StateReader(cache, runs, ("$h", "$a", "$b"))}
         inputs = {"rows": frame.slice(epoch * size, size)}
-        outcome = advance(spec, inputs, states, StageClock(0, 0), NO_SERVICES)
+        outcome = advance(spec, inputs, states, OperatorClock(0, 0), NO_SERVICES)
         runs.append(write_run(folder, f"v/{epoch:012d}-0.arrow", *outcome.kept["rows"]))
     return size * epochs / (time.perf_counter() - began)
 

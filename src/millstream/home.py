@@ -25,8 +25,8 @@ from millstream.model.flow import Flow
 from millstream.model.reserved import check_user_columns
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema, zoned
+from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
 from millstream.result import Result
 from millstream.runtime.engine_port import BuildEngine
 from millstream.runtime.epoch.loop import EpochReport, FlowLoop

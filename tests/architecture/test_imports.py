@@ -63,7 +63,7 @@ def modules() -> list[Path]:
 
 
 def name_of(path: Path) -> str:
-    """`plan/stages.py` -> `plan.stages`; a package is named without `__init__`, but for the root."""
+    """`plan/plan.py` -> `plan.stages`; a package is named without `__init__`, but for the root."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 

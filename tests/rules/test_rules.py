@@ -9,11 +9,11 @@ import millstream as ms
 from millstream.model.aggregates.aggregate import Aggregate
 from millstream.plan.lowering.lower import lower
 from millstream.plan.operators.aggregates.aggregation import ORDERED
+from millstream.plan.plan import Plan
 from millstream.plan.planner import RULES
 from millstream.plan.rules.identify import identify
 from millstream.plan.rules.order import order
 from millstream.plan.rules.prune import prune
-from millstream.plan.stages import Plan
 
 COLUMNS = "auction BIGINT, price BIGINT, ts TIMESTAMP"
 

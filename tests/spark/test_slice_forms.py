@@ -30,13 +30,13 @@ from millstream.model.connectors import memory
 from millstream.model.source_options import SourceOptions
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema
-from millstream.plan.stages import SourceStage
+from millstream.plan.plan import PlannedSource
 from millstream.testing.slice_rows import slice_rows
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = Schema.parse("n BIGINT, s STRING")
-STAGE = SourceStage("s", memory(), SCHEMA, SourceOptions(None, Duration(0), Duration(0), None, None), positions=True)
+STAGE = PlannedSource("s", memory(), SCHEMA, SourceOptions(None, Duration(0), Duration(0), None, None), positions=True)
 PART = SourceSlice({0: (0, 1)})
 
 

@@ -22,7 +22,7 @@ from millstream.model.reserved import OP
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.schema import Schema
 from millstream.plan.parts import Explode, Op, Project
-from millstream.plan.stages import Plan, Scan, SourceStage
+from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.state.version import Version
 from millstream.store.names import quoted
 from tests.local import LocalEngine, LocalScript, _duck, _LocalWork, _plain
@@ -51,7 +51,7 @@ class QueryEngine(LocalEngine):
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
         return _QueryWork(self, version, given).run()
 
-    def _types(self, source: SourceStage, scan: Scan) -> dict[str, pa.DataType]:
+    def _types(self, source: PlannedSource, scan: Scan) -> dict[str, pa.DataType]:
         return {n: _small(t) for n, t in super()._types(source, scan).items()}
 
     def projected(self, ops: Sequence[Op], table: pa.Table) -> pa.Table:
@@ -74,7 +74,7 @@ class QueryEngine(LocalEngine):
             table = arrow_table(self.duck.sql(f"SELECT {', '.join(shown)} FROM changed{kept}"))
         return table
 
-    def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
+    def columns(self, source: PlannedSource, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         if not self._hashes:
             with _DEFINING:  # engines are cursors of one connection, and flows start in threads of their own
                 self.duck.execute(_HASH)

@@ -36,7 +36,7 @@ from millstream.plan.operators.relations.distinct import DistinctRows
 from millstream.plan.operators.relations.pass_through import PassThrough
 from millstream.plan.operators.relations.top_n import TopN
 from millstream.plan.parts import Project
-from millstream.plan.stages import Plan, ViewStage
+from millstream.plan.plan import Plan, PlannedView
 from millstream.sql.catalog import Catalog
 from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import split
@@ -152,7 +152,7 @@ def said(error: MillstreamError | None) -> list[str]:
 
 def summary(plan: Plan, view: str) -> list[str]:
     """The stages of a view, one line each."""
-    last: ViewStage = plan.view(view)
+    last: PlannedView = plan.view(view)
     lines = list(_lines(plan, last))
     if last.post is not None:
         lines.append(f"then {_project(last.post)}")
@@ -161,7 +161,7 @@ def summary(plan: Plan, view: str) -> list[str]:
     return [*lines, "gives " + ", ".join((*last.columns, *kept, *sink))]
 
 
-def _lines(plan: Plan, view: ViewStage) -> Iterable[str]:
+def _lines(plan: Plan, view: PlannedView) -> Iterable[str]:
     stage = view.operator
     if stage.reads_scans:
         yield from _stage(plan, stage)

@@ -8,8 +8,8 @@ from millstream.model.flow import Flow
 from millstream.model.python.function import Function
 from millstream.nexmark import nexmark
 from millstream.plan.explain.plan_tree import explain, text
+from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
 from millstream.sql.parse import statement_parser

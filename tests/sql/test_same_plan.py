@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import millstream as ms
+from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
 from tests.sql import kit
 
 SCHEMA = "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, tags ARRAY<STRING>, ts TIMESTAMP"

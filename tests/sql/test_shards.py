@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.plan.stages import Scan, SourceStage
+from millstream.plan.plan import PlannedSource, Scan
 from tests.local import LocalEngine, LocalScript
 from tests.sql.engine import _small
 from tests.sql.test_relations import flow_of, row
@@ -21,7 +21,7 @@ FROM a GROUP BY k
 
 
 class _Engine(LocalEngine):
-    def _types(self, source: SourceStage, scan: Scan) -> dict[str, pa.DataType]:
+    def _types(self, source: PlannedSource, scan: Scan) -> dict[str, pa.DataType]:
         return {n: _small(t) for n, t in super()._types(source, scan).items()}
 
 

@@ -24,8 +24,8 @@ import pyarrow as pa
 from millstream.engine.binding.bind import bind_views
 from millstream.home import Home
 from millstream.model.flow import Flow
+from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan, Scan, SourceStage
 from millstream.state.shard import RunCache
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 from millstream.testing.script import Script
@@ -71,7 +71,7 @@ class _Engine(LocalEngine):
             self._bound[id(plan)] = bind_views(None, plan, types, retract=True)  # type: ignore[arg-type]
         self.plan = self._bound[id(plan)]
 
-    def columns(self, source: SourceStage, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
+    def columns(self, source: PlannedSource, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
         """The same rows come in every way in which a story is played."""
         place = (id(source.schema), scan.id, str(table.to_pydict()))
         if place not in self._computed:

@@ -41,7 +41,7 @@ from millstream.kernels.kernel import lacks_its_row
 from millstream.kernels.scan_input import Role
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Op
-from millstream.plan.stages import Plan, Scan
+from millstream.plan.plan import Plan, Scan
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
 

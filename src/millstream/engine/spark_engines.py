@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.connect.port import SourcePort
 from millstream.plan.parts import Batches
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 
 if TYPE_CHECKING:
     from millstream.engine.epoch import Engine

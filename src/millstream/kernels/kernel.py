@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from millstream.kernels.hashing import xxhash64
-from millstream.kernels.outcome import Outcome, StageClock, State
+from millstream.kernels.outcome import OperatorClock, Outcome, State
 from millstream.kernels.scan_input import ScanInput
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.python.lookup import AsyncLookup
@@ -77,11 +77,11 @@ class NoServices:
 
 NO_SERVICES = NoServices()
 
-Advance = Callable[[Any, Inputs, States, StageClock, Services], Outcome]
+Advance = Callable[[Any, Inputs, States, OperatorClock, Services], Outcome]
 """The signature of a function that runs one epoch of an operator."""
 
 
-def _never(operator: Any, state: State, clock: StageClock) -> bool:
+def _never(operator: Any, state: State, clock: OperatorClock) -> bool:
     del operator, state, clock
     return False
 
@@ -98,7 +98,7 @@ class Kernel:
     """The functions that run an operator."""
 
     advance: Advance
-    is_due: Callable[[Any, State, StageClock], bool] = _never
+    is_due: Callable[[Any, State, OperatorClock], bool] = _never
     """Whether a non-empty state has work to do because of the clock alone, without input."""
     expiry: Callable[[Any, pl.DataFrame], np.ndarray] = by_expiry
     """The expiry of each row of the first state."""
@@ -118,7 +118,7 @@ def _kernel(module: str) -> Kernel:
 
 
 def advance(
-    operator: Operator, inputs: Inputs, states: States, clock: StageClock, services: Services = NO_SERVICES
+    operator: Operator, inputs: Inputs, states: States, clock: OperatorClock, services: Services = NO_SERVICES
 ) -> Outcome:
     """Run one epoch of an operator with its kernel."""
     return kernel_of(operator).advance(operator, inputs, states, clock, services)

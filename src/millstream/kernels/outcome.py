@@ -50,7 +50,7 @@ class State(Protocol):
 
 
 @dataclass(frozen=True)
-class StageClock:
+class OperatorClock:
     """The clock of an operator: the watermarks of the previous and the current epoch, and the processing time."""
 
     before: int
@@ -77,7 +77,7 @@ class StageClock:
         now: int,
         fractions: Mapping[str, Mapping[float, int]],
         since: int = BEGINNING,
-    ) -> StageClock:
+    ) -> OperatorClock:
         """Compute the clock of an operator from the watermarks (and fraction watermarks) of the sources that
         feed it.
         """
@@ -157,7 +157,7 @@ def keeping(changes: pl.DataFrame | None, **states: pl.DataFrame | None) -> Outc
     return Outcome(changes if changes is not None and len(changes) else None, kept)
 
 
-def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:
+def due_columns(clock: OperatorClock) -> dict[str, tuple[int, int]]:
     """The columns that decide when the pane kernel must process a row, with the range that is due in this epoch. A
     range excludes its first number, which earlier epochs have covered, and includes its second.
     """

@@ -7,7 +7,7 @@ from dataclasses import replace
 from millstream.plan.explain.node import growing
 from millstream.plan.explain.plan_tree import explain
 from millstream.plan.operators.operator import view_of
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.sql.parse.statement_values import Create, CreateView
 
 BOUND_JOIN = "a comparison of event times in ON bounds it, or WITH (state_ttl = '1 day')"

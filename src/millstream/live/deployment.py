@@ -22,7 +22,7 @@ from millstream.live.feed import ChangeFeed
 from millstream.live.flow_choice import choose_flow
 from millstream.live.flow_plans import BrokenDefinition, FlowPlans, check_alone
 from millstream.model.connectors import check_name
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.runtime.flow_assembly import LoopOptions
 from millstream.runtime.supervision.run import ENDED, Run
 from millstream.sql.catalog import KIND_OF, Catalog

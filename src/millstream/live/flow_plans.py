@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from millstream.errors import MillstreamError
 from millstream.live import sources
 from millstream.model.flow import Flow
+from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
 from millstream.sql.parse.statement_values import Create

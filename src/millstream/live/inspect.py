@@ -18,8 +18,8 @@ from millstream.model.flow import Flow
 from millstream.model.steps.step import Source, upstream
 from millstream.model.streams.stream import Stream
 from millstream.model.types.schema import Schema
+from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
 from millstream.runtime.wiring import source_port
 from millstream.sql.bind.binder import Binder
 from millstream.sql.parse.statement_values import CreateSource

@@ -16,8 +16,8 @@ from millstream.model.flow import Flow
 from millstream.model.types.schema import Schema, ddl_type
 from millstream.plan.explain import plan_tree as explaining
 from millstream.plan.operators.operator import view_of
+from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
 from millstream.result import Result
 from millstream.runtime.inspect.status import has_failed
 from millstream.sql.bind.binder import Binder

@@ -8,10 +8,10 @@ from __future__ import annotations
 from millstream.errors import DefinitionError
 from millstream.model.flow import Flow
 from millstream.plan.lowering.lower import lower
+from millstream.plan.plan import Plan
 from millstream.plan.rules.identify import identify
 from millstream.plan.rules.order import order
 from millstream.plan.rules.prune import prune
-from millstream.plan.stages import Plan
 
 RULES = (
     prune,  # drops sources and scans that no view reads

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from millstream.connect.port import SourcePort
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.state.version import Version
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from millstream import paths
 from millstream.connect.port import SourcePort
 from millstream.errors import UnknownName
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.runtime.engine_port import BuildEngine, EnginePort
 from millstream.runtime.epoch.loop import FlowLoop
 from millstream.runtime.epoch.outbox import Outbox

@@ -32,7 +32,7 @@ from millstream.errors import DefinitionError, LeaseLost, MillstreamError
 from millstream.limits import Limits
 from millstream.log.log import Log
 from millstream.model.error_policy import FAIL
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.runtime.engine_port import EngineFactory
 from millstream.runtime.epoch.loop import EpochReport, FlowLoop
 from millstream.runtime.epoch.stored_tables import Tables

@@ -21,13 +21,15 @@ from millstream.engine.driver.row_errors import quarantines
 from millstream.log.log import Log
 from millstream.model import connector_declarations
 from millstream.model.connectors import TableTarget
-from millstream.plan.stages import Plan, SourceStage, ViewStage
+from millstream.plan.plan import Plan, PlannedSource, PlannedView
 from millstream.runtime.epoch.table_sink import ChangesTable, KeepsTables, TableAccess, TableSink
 from millstream.state.run import write_durably
 from millstream.store.port import EpochStore, ViewSpec
 
 
-def source_port(root: Path, flow: str, source: SourceStage, at: Offsets, log: Log, *, holds: bool = True) -> SourcePort:
+def source_port(
+    root: Path, flow: str, source: PlannedSource, at: Offsets, log: Log, *, holds: bool = True
+) -> SourcePort:
     """Open the source of a flow whose files are under `root`, and which has read it up to `at`."""
     return open_source(SourceContext(source.connector, source.schema, flow, source.name, root, at, log, holds))
 
@@ -106,7 +108,7 @@ def errors_of(plan: Plan) -> list[str]:
     return [*(s.name for s in plan.sources), *quarantines(plan)]
 
 
-def _may_come_late(plan: Plan, view: ViewStage) -> bool:
+def _may_come_late(plan: Plan, view: PlannedView) -> bool:
     """Whether rows may be late for an operator that passes them on to a view."""
     operator = view.operator
     if operator.reads_scans:

@@ -15,7 +15,7 @@ from millstream.engine.exchange import parcels, routes
 from millstream.engine.exchange.graph import Graph
 from millstream.engine.exchange.parcels import PARCEL_BYTES, ROWS, Sender, parcels_of
 from millstream.engine.exchange.routes import Routes, in_order
-from millstream.kernels.outcome import EPOCH_ROWS, StageClock
+from millstream.kernels.outcome import EPOCH_ROWS, OperatorClock
 from millstream.state.shard import shard_of
 from tests.sql.engine import QueryEngine, QueryScript
 from tests.sql.test_relations import flow_of, row
@@ -152,7 +152,7 @@ def test_ordered_rows_are_sorted_where_they_arrive() -> None:
 
 
 def test_numbers_of_rows_are_unique_over_epochs_and_shards() -> None:
-    firsts = [StageClock(0, 0, epoch=e, shard=s, shards=128).first_row for e in (1, 2) for s in range(128)]
+    firsts = [OperatorClock(0, 0, epoch=e, shard=s, shards=128).first_row for e in (1, 2) for s in range(128)]
     assert firsts == sorted(set(firsts))
     assert min(np.diff(firsts)) >= EPOCH_ROWS // 128
 

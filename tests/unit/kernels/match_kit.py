@@ -20,7 +20,7 @@ import pyarrow as pa
 import sqlglot
 
 from millstream.clock import ALL_READ, BEGINNING
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import OperatorClock
 from millstream.kernels.patterns.pattern import UNIQUE
 from millstream.model.connectors import memory
 from millstream.model.expression import col
@@ -145,14 +145,14 @@ class Stage:
             self.watermark = micros(at(watermark))
         elif rows:
             self.watermark = max(before, micros(rows[-1]["t"]))
-        return self._run(list(rows), StageClock(before, self.watermark))
+        return self._run(list(rows), OperatorClock(before, self.watermark))
 
     def end(self) -> list[Row]:
         """Run the last epoch: no more rows come."""
         before, self.watermark = self.watermark, ALL_READ
-        return self._run([], StageClock(before, ALL_READ))
+        return self._run([], OperatorClock(before, ALL_READ))
 
-    def _run(self, rows: list[Row], clock: StageClock) -> list[Row]:
+    def _run(self, rows: list[Row], clock: OperatorClock) -> list[Row]:
         self.epoch += 1
         frame = None
         if rows:

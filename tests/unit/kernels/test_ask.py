@@ -18,7 +18,7 @@ from millstream.engine.driver import lookup_calls
 from millstream.engine.driver.lookup_calls import answered, asked, forget
 from millstream.errors import UserCodeFailed
 from millstream.kernels.kernel import NoServices
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.python.by_key import KEY
 from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
@@ -92,7 +92,7 @@ class Flow:
             columns = {"k": [r[0] for r in rows], "s": [r[1] for r in rows]}
             frame = pl.DataFrame(columns, schema={"k": pl.Int64, "s": pl.String})
             frame = frame.with_columns(pl.lit("+I").alias("$op"))
-        clock = StageClock(BEGINNING, BEGINNING, int(now * SECOND), since=self.now)
+        clock = OperatorClock(BEGINNING, BEGINNING, int(now * SECOND), since=self.now)
         state = StateReader(RunCache(self.root), self.runs, KEY)
         self.last = advance(self.spec, frame, state, clock, Recorded(self.root / "answers", self.epoch))
         return self.last

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import OperatorClock
 from millstream.plan.operators.aggregates.user_aggregate import UserAggregation
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import Operator
@@ -73,7 +73,7 @@ def run(epochs: list[list[Change]], root: Path, spec: Operator = SPEC) -> dict[A
             schema={"$op": pl.String, "k": pl.Int64, "@seen": pl.Int64},
         ).with_columns(pl.col("@seen").alias("@known"))
         state = StateReader(RunCache(root), runs, ("$h", "$a", "$b"))
-        found = advance(spec, frame, state, StageClock(0, 0))
+        found = advance(spec, frame, state, OperatorClock(0, 0))
         runs += write_first(root, spec, found, f"{number:012d}-0")
         for op, key, *answer in [] if found.changes is None else found.changes.rows():
             if op in ("-U", "-D"):

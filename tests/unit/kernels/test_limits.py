@@ -15,7 +15,7 @@ from millstream.errors import RunError, UserCodeFailed
 from millstream.kernels.aggregates.combine import combine, fold, group_columns
 from millstream.kernels.aggregates.partials import is_exact
 from millstream.kernels.aggregates.slices import advance
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import OperatorClock
 from millstream.kernels.windows.slice_times import window_ends
 from millstream.model.windows.window import hopping
 from millstream.model.windows.windowing import Windowing
@@ -134,7 +134,7 @@ def failing(method: str) -> Any:
 def test_a_failing_user_aggregate_is_named_with_its_method_and_cause(method: str) -> None:
     stage = user(failing(method))
     with pytest.raises(UserCodeFailed, match=r"Fragile of `x` failed in .*ZeroDivisionError: oops") as caught:
-        advance(stage, combine(stage, rows([2])), Held(combine(stage, rows([1]))), StageClock(0, 0))
+        advance(stage, combine(stage, rows([2])), Held(combine(stage, rows([1]))), OperatorClock(0, 0))
     assert method in caught.value.message
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
@@ -156,12 +156,12 @@ def test_an_accumulator_that_would_come_back_as_something_else_is_refused(loses:
 def test_a_result_of_another_type_than_declared_is_refused() -> None:
     stage = user(type("Texty", (Good,), {"result": lambda self, a: "text"})())
     with pytest.raises(UserCodeFailed, match="Texty gave a result that is not int64"):
-        advance(stage, combine(stage, rows([1])), Nothing(), StageClock(0, 0))
+        advance(stage, combine(stage, rows([1])), Nothing(), OperatorClock(0, 0))
 
 
 def test_nulls_are_not_fed_to_a_user_aggregate() -> None:
     stage = user(Good())
-    outcome = advance(stage, combine(stage, rows([None, 3, None, 4])), Nothing(), StageClock(0, 0))
+    outcome = advance(stage, combine(stage, rows([None, 3, None, 4])), Nothing(), OperatorClock(0, 0))
     assert outcome.changes is not None and outcome.changes["x"].to_list() == [7]
 
 
@@ -212,7 +212,7 @@ def test_hopping_windows_never_copy_rows_into_state() -> None:
     """A record of a 60 s window every second is one state row, not sixty."""
     window = hopping("60 seconds", "1 second")
     stage = Aggregation("v", ("k",), Windowing(window), (Measure("n", "count", False),))
-    outcome = advance(stage, combine(stage, rows([1])), Nothing(), StageClock(-(2**62), -(2**62)))
+    outcome = advance(stage, combine(stage, rows([1])), Nothing(), OperatorClock(-(2**62), -(2**62)))
     rows_kept = outcome.kept["windows"].rows
     assert len(rows_kept) == 1
     assert outcome.changes is not None and len(outcome.changes) == 60
@@ -220,5 +220,5 @@ def test_hopping_windows_never_copy_rows_into_state() -> None:
 
 
 def test_an_epoch_without_rows_changes_nothing() -> None:
-    outcome = advance(spec(SUM), None, Nothing(), StageClock(0, 10))
+    outcome = advance(spec(SUM), None, Nothing(), OperatorClock(0, 10))
     assert outcome.changes is None and not outcome.kept

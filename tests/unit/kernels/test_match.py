@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from millstream.clock import BEGINNING
 from millstream.errors import RunError
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import OperatorClock
 from millstream.kernels.patterns import program
 from millstream.kernels.patterns.pattern import is_due
 from millstream.kernels.patterns.terms import NotVector, column, evaluated
@@ -107,8 +107,8 @@ def test_what_never_comes_is_told_when_its_time_is_over() -> None:
     made = pattern().then("a", HIGH).not_followed_by("b", LOW).within("10 seconds")
     held = stage(made)
     assert held.take(*rows(9, 4, 9)) == []
-    assert not is_due(held.spec, held.state(), StageClock(micros(at(2)), micros(at(9.9))))
-    assert is_due(held.spec, held.state(), StageClock(micros(at(2)), micros(at(10))))
+    assert not is_due(held.spec, held.state(), OperatorClock(micros(at(2)), micros(at(9.9))))
+    assert is_due(held.spec, held.state(), OperatorClock(micros(at(2)), micros(at(10))))
     assert spans(held.take(watermark=10)) == [(0, 0)]
     assert held.take(row(1, 11, 1)) == [], "the second one was followed"
     assert held.held == 0

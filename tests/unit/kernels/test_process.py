@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.errors import UserCodeFailed
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.python.by_key import KEY
 from millstream.model.python.process import Context, Output, Process, Timer
 from millstream.model.python.typed_state import TypedState
@@ -69,10 +69,10 @@ class Flow:
     now: int = 0
     last: Outcome | None = None
 
-    def clock(self, watermark: float | None, now: float | None) -> StageClock:
+    def clock(self, watermark: float | None, now: float | None) -> OperatorClock:
         mark = self.watermark if watermark is None else int(watermark * SECOND)
         time = self.now + 1 if now is None else int(now * SECOND)
-        return StageClock(self.watermark, mark, time, since=self.now)
+        return OperatorClock(self.watermark, mark, time, since=self.now)
 
     @property
     def state(self) -> StateReader:
@@ -388,7 +388,7 @@ def test_a_timer_that_sets_itself_again_ends_with_time(flow: Any) -> None:
     run = flow(Ticking())
     assert run.give((1, "", 0, 0), watermark=25) == [(1, 0), (1, 10), (1, 20)]
     run.watermark = int(25 * SECOND)
-    clock = StageClock(run.watermark, ALL_READ, 10, since=5)
+    clock = OperatorClock(run.watermark, ALL_READ, 10, since=5)
     found = advance(run.spec, None, run.state, clock)
     assert found.changes is not None
     assert found.changes.drop("$op").rows() == [(1, 30)]

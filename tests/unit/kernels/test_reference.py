@@ -27,7 +27,7 @@ from millstream.kernels.aggregates import slices
 from millstream.kernels.aggregates.combine import group_columns
 from millstream.kernels.aggregates.slices import advance
 from millstream.kernels.intake import Intake, gather, take_in
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import OperatorClock
 from millstream.kernels.scan_input import Role
 from millstream.model.types.duration import Duration
 from millstream.model.windows.trigger import ON_CHANGE, ON_CLOSE
@@ -319,7 +319,7 @@ def run(case: Case, *, compact: bool) -> tuple[dict[tuple[Any, ...], dict[str, A
         for number, (rows, watermark) in enumerate(zip(placed(spec, case.epochs), case.watermarks, strict=True)):
             intake = taken(spec, rows, watermark, dice)
             state = StateReader(cache, version.of("v"), group_columns(spec))
-            outcome = advance(spec, gather(spec, intake.frames.get(0, [])), state, StageClock(before, watermark))
+            outcome = advance(spec, gather(spec, intake.frames.get(0, [])), state, OperatorClock(before, watermark))
             added = [write_run(root, f"v/{number}.arrow", *kept) for kept in outcome.kept.values()]
             version = version.advance("v", added, watermark)
             if compact:

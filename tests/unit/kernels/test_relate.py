@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from millstream.engine.driver.driver import states_of, write_outcome
 from millstream.kernels.hashing import hashed
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import OperatorClock
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
 from millstream.plan.operators.inputs import Side, Sort, Take
 from millstream.plan.operators.measures import bound_measures
@@ -77,7 +77,7 @@ class Held:
         """Run an epoch over changes."""
         self.epoch += 1
         states = states_of(RunCache(self.root), self.spec, self.version)
-        outcome = advance(self.spec, frame, states, StageClock(before, watermark, epoch=self.epoch))
+        outcome = advance(self.spec, frame, states, OperatorClock(before, watermark, epoch=self.epoch))
         runs = write_outcome(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
         for spec in self.spec.states:
             step = self.spec.state_step(spec)

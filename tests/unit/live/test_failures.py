@@ -29,7 +29,7 @@ from millstream.errors import (
 from millstream.home import Home
 from millstream.live.definitions import Definitions
 from millstream.live.session import Session
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.reader import Reader
 from millstream.runtime.epoch.loop import FlowLoop
 from millstream.runtime.flow_assembly import LoopOptions

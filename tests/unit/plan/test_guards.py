@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import millstream as ms
+from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
 from millstream.plan.rules.guards import guarded
-from millstream.plan.stages import Plan
 
 
 def house() -> tuple[ms.Flow, ms.Stream]:

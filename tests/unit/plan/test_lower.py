@@ -10,8 +10,8 @@ from millstream.errors import DefinitionError
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.relations.pass_through import PassThrough
 from millstream.plan.parts import Batches, Explode, Lookup, Project
+from millstream.plan.plan import Plan
 from millstream.plan.planner import RULES, plan
-from millstream.plan.stages import Plan
 
 COLUMNS = "auction BIGINT, price BIGINT, weight DOUBLE, tags ARRAY<STRING>, ts TIMESTAMP"
 

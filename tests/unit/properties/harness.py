@@ -21,7 +21,7 @@ import pyarrow as pa
 from millstream.engine.driver.driver import states_of, write_outcome
 from millstream.engine.input.rejects import apart
 from millstream.kernels.intake import Intake, gather, take_in
-from millstream.kernels.outcome import Outcome, StageClock, net
+from millstream.kernels.outcome import OperatorClock, Outcome, net
 from millstream.kernels.scan_input import Role
 from millstream.model.expression import expr
 from millstream.model.types.duration import Duration
@@ -230,7 +230,7 @@ class Stage:
 
     def epoch(self, epoch: Epoch) -> Given:
         self.number += 1
-        clock = StageClock(self.before, epoch.watermark, epoch.now, epoch.fractions)
+        clock = OperatorClock(self.before, epoch.watermark, epoch.now, epoch.fractions)
         role = Role(0, self.spec, self.spec.feeds[0], epoch.watermark)
         frame = self.frame(epoch.records)
         intake = self.taken(frame, role)
@@ -287,7 +287,7 @@ class Stage:
             places = places[size:]
         return intake
 
-    def advance(self, partials: pl.DataFrame | None, clock: StageClock) -> list[Outcome]:
+    def advance(self, partials: pl.DataFrame | None, clock: OperatorClock) -> list[Outcome]:
         """The kernels over every shard; what they keep is in state afterwards."""
         shards = self.dice.choice([1, 1, 1, 2, 3])
         outcomes, written = [], []

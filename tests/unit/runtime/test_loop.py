@@ -20,8 +20,8 @@ from millstream.errors import HomeDamaged, LeaseLost, MillstreamError, RecoveryF
 from millstream.kernels.aggregates.combine import group_columns
 from millstream.kernels.intake import Tally
 from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
 from millstream.runtime.epoch.loop import EpochReport, FlowLoop
 from millstream.runtime.epoch.outbox import Outbox
 from millstream.runtime.epoch.progress import Progress

@@ -15,7 +15,7 @@ import pytest
 
 from millstream.errors import MemoryExceeded
 from millstream.home import Home
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.runtime.epoch.memory_limit import bounded, held, usual_limit
 from millstream.runtime.flow_assembly import LoopOptions
 from millstream.runtime.open_home import OpenHome
@@ -61,7 +61,7 @@ def test_work_within_the_limit_is_not_touched_and_no_thread_is_left() -> None:
 
 TRACED = """
 import sys
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.runtime.epoch.memory_limit import bounded
 
 def called():

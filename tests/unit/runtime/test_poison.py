@@ -19,8 +19,8 @@ from millstream.errors import DiskFull, EngineLost, MillstreamError, UserCodeFai
 from millstream.home import Home
 from millstream.kernels.intake import Tally
 from millstream.model.dead_letters import ERRORS
+from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
-from millstream.plan.stages import Plan
 from millstream.runtime.supervision import poison_search
 from millstream.runtime.supervision.run import Run
 from millstream.runtime.supervision.supervisor import Restarts

@@ -24,8 +24,8 @@ from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.measures import check_keys, same_type
 from millstream.plan.operators.operator import ROW, Operator, view_of
 from millstream.plan.parts import Batches, Op, Project
+from millstream.plan.plan import Plan, PlannedView
 from millstream.plan.rules.guards import guarded
-from millstream.plan.stages import Plan, ViewStage
 
 Types = dict[int | str, dict[str, pa.DataType]]
 """The columns of a scan (by number) and of a view's operator (by the view's name)."""
@@ -56,7 +56,7 @@ def bind_views(spark: SparkSession, plan: Plan, scanned: ScanTypes, *, retract: 
     return replace(plan, views=views)
 
 
-def _check_columns(view: ViewStage) -> None:
+def _check_columns(view: PlannedView) -> None:
     """Refuse a column that has no type."""
     for column in view.schema or ():
         if pa.types.is_null(column.type):
@@ -66,7 +66,7 @@ def _check_columns(view: ViewStage) -> None:
             )
 
 
-def _view(spark: SparkSession, view: ViewStage, types: Types, *, retract: bool) -> ViewStage:
+def _view(spark: SparkSession, view: PlannedView, types: Types, *, retract: bool) -> PlannedView:
     """The view with its types, which are added to the known types. Views come in plan order."""
     operator = view.operator
     panes, retracts = None, True

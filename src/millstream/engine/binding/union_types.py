@@ -18,7 +18,7 @@ from millstream.model.types.schema import ddl_type
 from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Column, Feed, Project
-from millstream.plan.stages import Plan, Scan
+from millstream.plan.plan import Plan, Scan
 
 ScanTypes = Mapping[int, Mapping[str, pa.DataType]]
 """By scan, the types of its columns."""

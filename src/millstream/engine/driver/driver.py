@@ -25,7 +25,7 @@ from millstream.engine.exchange.results import OperatorResult, Results
 from millstream.errors import Unsupported
 from millstream.kernels.intake import Intake, gather
 from millstream.kernels.kernel import advance, lacks_its_row
-from millstream.kernels.outcome import Dropped, Outcome, StageClock, State, net
+from millstream.kernels.outcome import Dropped, OperatorClock, Outcome, State, net
 from millstream.kernels.scan_input import Role
 from millstream.kernels.windows.late_replay import check, recomputed, windows_of
 from millstream.model.reserved import OP
@@ -33,7 +33,7 @@ from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.stored_table import StoredTable
 from millstream.plan.parts import Op, Project
-from millstream.plan.stages import Plan, Scan, ViewStage
+from millstream.plan.plan import Plan, PlannedView, Scan
 from millstream.state.run import StateRun, write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
@@ -67,7 +67,7 @@ class EpochDriver:
         self._downstream = [plan.downstream[v.name] for v in plan.views]
         self.clocks = {
             i: replace(
-                StageClock.of(v.operator, given.before, given.watermarks, given.now, given.fractions, given.since),
+                OperatorClock.of(v.operator, given.before, given.watermarks, given.now, given.fractions, given.since),
                 epoch=given.number,
             )
             for i, v in enumerate(plan.views)
@@ -162,7 +162,7 @@ class EpochDriver:
         if only is None:
             self._tell_errors()
 
-    def _operator(self, i: int, view: ViewStage) -> None:
+    def _operator(self, i: int, view: PlannedView) -> None:
         operator = view.operator
         runs = self.spread[i] if i in self.spread else self._advance(i, view)
         for spec in operator.states:
@@ -173,7 +173,7 @@ class EpochDriver:
             self.cache.notes[operator.step] = (str(self.given.tables[operator.follows]), files)
         self._deliver(i, view)
 
-    def _advance(self, i: int, view: ViewStage) -> list[StateRun]:
+    def _advance(self, i: int, view: PlannedView) -> list[StateRun]:
         """Run one operator in the driver. Returns the runs it wrote."""
         operator, clock = view.operator, self._clock(i)
         begins = lacks_its_row(operator, self.version)
@@ -191,7 +191,7 @@ class EpochDriver:
         self._failed(view, outcome)
         return write_outcome(self.cache.root, operator, outcome, f"{self.given.number:012d}-{self.given.attempt}")
 
-    def _clock(self, i: int) -> StageClock:
+    def _clock(self, i: int) -> OperatorClock:
         """The clock of an operator. With a time to live, it includes the newest event time of the epoch."""
         operator, clock = self.plan.views[i].operator, self.clocks[i]
         if operator.ttl is None:
@@ -199,7 +199,7 @@ class EpochDriver:
         times = [t for s in operator.sources if s in self.out.tallies for t in self.out.tallies[s].newest.values()]
         return replace(clock, newest=max(times, default=clock.newest))
 
-    def _inputs_of(self, i: int, view: ViewStage) -> dict[str, pl.DataFrame | None]:
+    def _inputs_of(self, i: int, view: PlannedView) -> dict[str, pl.DataFrame | None]:
         """The inputs of an operator: rows of scans, rows of a stored table, or changes of other operators."""
         operator = view.operator
         if operator.reads_scans:
@@ -209,7 +209,7 @@ class EpochDriver:
         sides = zip(operator.side_names, operator.sides, strict=False)
         return {name: self._came(view, side) for name, side in sides}
 
-    def _deliver(self, i: int, view: ViewStage) -> None:
+    def _deliver(self, i: int, view: PlannedView) -> None:
         """Pass the changes of an operator to its view and to downstream operators."""
         dropped = sum(d.rows for d in self.dropped.get(i, ()))
         for name in self._downstream[i] if dropped else ():
@@ -230,7 +230,7 @@ class EpochDriver:
             numbered = panes.with_columns(pl.lit(self.given.number).cast(pl.Int64).alias("epoch"))
             self.out.panes[view.name] = numbered.to_arrow()
 
-    def _appended(self, view: ViewStage, rows: pl.DataFrame) -> None:
+    def _appended(self, view: PlannedView, rows: pl.DataFrame) -> None:
         """Rows of scans, as inserts."""
         hidden = [pl.col("$ts").cast(pl.Datetime("us", "UTC"))] if "$ts" in view.hidden else []
         table = rows.select(pl.lit("+I").alias(OP), *view.columns, *hidden).to_arrow()
@@ -239,7 +239,7 @@ class EpochDriver:
         else:
             self.out.changes[view.name] = self.out.stored[view.name] = table
 
-    def _changed(self, view: ViewStage, changes: pl.DataFrame) -> None:
+    def _changed(self, view: PlannedView, changes: pl.DataFrame) -> None:
         """Changes after the view's projection."""
         if view.name in self._inputs:
             self.handed[view.name] = changes
@@ -249,7 +249,7 @@ class EpochDriver:
         if final.num_rows:
             self._show(view, final)
 
-    def _show(self, view: ViewStage, final: pa.Table) -> None:
+    def _show(self, view: PlannedView, final: pa.Table) -> None:
         """The finished changes of a view."""
         self.out.changes[view.name] = self.out.stored[view.name] = final
         if not view.operator.one_change_per_row:
@@ -275,21 +275,21 @@ class EpochDriver:
         typed = rows.select(operator.schema.names).cast(operator.schema.to_arrow())
         return polars(typed).select(pl.lit("+I").alias(OP), *operator.schema.names)
 
-    def _came(self, view: ViewStage, side: Side) -> pl.DataFrame | None:
+    def _came(self, view: PlannedView, side: Side) -> pl.DataFrame | None:
         """The changes that arrived at one side of an operator."""
         found = [rows for take in side.takes if (rows := self.taken_by(view, take)) is not None]
         if len(found) < 2:
             return found[0] if found else None
         return pl.concat([f.select(OP, *side.columns) for f in found], how="vertical_relaxed")
 
-    def taken_by(self, view: ViewStage, take: Take) -> pl.DataFrame | None:
+    def taken_by(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
         """The changes of another operator that an operator takes; None if there are none."""
         given = self.handed.get(take.view)
         if given is not None and take.ops:
             given = self._taken_of(view, take, given)
         return given if given is not None and len(given) else None
 
-    def _taken_of(self, view: ViewStage, take: Take, changes: pl.DataFrame) -> pl.DataFrame:
+    def _taken_of(self, view: PlannedView, take: Take, changes: pl.DataFrame) -> pl.DataFrame:
         only = take.ops[0] if len(take.ops) == 1 else None
         names = only.renames if isinstance(only, Project) else None
         if names is None:
@@ -298,7 +298,7 @@ class EpochDriver:
 
     # ---- expressions and errors
 
-    def post(self, view: ViewStage, changes: pa.Table) -> pa.Table:
+    def post(self, view: PlannedView, changes: pa.Table) -> pa.Table:
         """Compute the changes of a view from the changes of its operator."""
         if view.post is None:
             return changes
@@ -335,7 +335,7 @@ class EpochDriver:
             if over.num_rows:
                 self.out.mended[name] = over
 
-    def _failed(self, view: ViewStage, outcome: Outcome) -> None:
+    def _failed(self, view: PlannedView, outcome: Outcome) -> None:
         """Quarantine, or only count, the rows that user code failed on."""
         failed = len(outcome.failures) + outcome.skipped
         for name in reached(self.plan, view.name) if failed else ():
@@ -370,11 +370,11 @@ def write_outcome(root: Path, operator: Operator, outcome: Outcome, name: str) -
     ]
 
 
-def _origin(view: ViewStage) -> str:
+def _origin(view: PlannedView) -> str:
     """The origin of the rows of a view's operator, for error messages: a stored table, or a step of a view."""
     return view.operator.table if isinstance(view.operator, StoredTable) else view.name
 
 
-def _taken_from(operator: Operator, clock: StageClock) -> int:
+def _taken_from(operator: Operator, clock: OperatorClock) -> int:
     """The event time from which rows are not late for an operator that reads a scan."""
     return clock.watermark - operator.late_allowance

@@ -14,7 +14,7 @@ from millstream.kernels.outcome import Outcome
 from millstream.model.dead_letters import ERRORS
 from millstream.model.error_policy import QUARANTINE
 from millstream.plan.operators.operator import view_of
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 
 MENDED = pa.schema([("partition", pa.string()), ("raw", pa.string()), ("times", pa.int64())])
 

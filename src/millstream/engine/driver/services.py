@@ -23,7 +23,7 @@ from millstream.plan.operators.python.lookup import AsyncLookup
 from millstream.plan.operators.relations.join import PairCondition
 from millstream.plan.operators.relations.loop import Loop
 from millstream.plan.parts import Column, Op, Project
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 
 KEPT = 5
 """For how many epochs the results of lookups are kept: as long as versions of the state."""

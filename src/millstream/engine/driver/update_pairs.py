@@ -6,10 +6,10 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.model.reserved import OP
-from millstream.plan.stages import ViewStage
+from millstream.plan.plan import PlannedView
 
 
-def paired(view: ViewStage, changes: pa.Table) -> pa.Table:
+def paired(view: PlannedView, changes: pa.Table) -> pa.Table:
     """The changes of a view after its last projection, which may have filtered out rows."""
     assert view.post is not None
     if view.post.renames is not None or view.identity is None:

@@ -20,7 +20,7 @@ from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.join import Join
 from millstream.plan.parts import NativeProjection, Op
-from millstream.plan.stages import Plan, ViewStage
+from millstream.plan.plan import Plan, PlannedView
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Node:
     """An operator on the executors."""
 
     number: int
-    view: ViewStage
+    view: PlannedView
     level: int
     edges: tuple[Edge, ...] = ()
     to_driver: bool = False
@@ -118,7 +118,7 @@ def graph_of(plan: Plan) -> Graph:
 
 
 def _driver_reason(
-    plan: Plan, view: ViewStage, levels: dict[int, int], first: Sequence[int], numbers: dict[str, int]
+    plan: Plan, view: PlannedView, levels: dict[int, int], first: Sequence[int], numbers: dict[str, int]
 ) -> str | None:
     """Why the driver must run an operator; None if executors can."""
     operator = view.operator
@@ -140,12 +140,12 @@ def _driver_reason(
     return None
 
 
-def view_name(view: ViewStage) -> str:
+def view_name(view: PlannedView) -> str:
     """An operator, for users."""
     return f"`{view.operator.step}`"
 
 
-def _finish(view: ViewStage) -> tuple[NativeProjection, ...] | None:
+def _finish(view: PlannedView) -> tuple[NativeProjection, ...] | None:
     """How the executors finish the changes of a view; None if they cannot, or need not."""
     if view.inner or view.operator.appends:
         return ()
@@ -158,7 +158,7 @@ def _native(ops: Sequence[Op]) -> tuple[NativeProjection, ...]:
     return tuple(p for p in found if p is not None)
 
 
-def _is_native(ops: Sequence[Op], producer: ViewStage) -> bool:
+def _is_native(ops: Sequence[Op], producer: PlannedView) -> bool:
     """Whether kernels can evaluate the ops over the results of an operator."""
     compiled = [native_projection(op) for op in ops]
     if any(c is None for c in compiled):

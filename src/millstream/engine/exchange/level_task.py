@@ -28,7 +28,7 @@ from millstream.engine.exchange.parcels import (
 from millstream.engine.exchange.routes import Routes, in_order
 from millstream.kernels.intake import gather
 from millstream.kernels.kernel import NO_SERVICES, Services, advance
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.model.reserved import OP
 from millstream.state.shard import RunCache, shard_range
 from millstream.state.version import Version
@@ -44,7 +44,7 @@ class LevelTask:
     epoch: int
     attempt: int
     version: Version
-    clocks: Mapping[int, StageClock]
+    clocks: Mapping[int, OperatorClock]
     services: Services = NO_SERVICES
 
     @property

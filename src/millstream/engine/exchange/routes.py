@@ -25,7 +25,7 @@ from millstream.kernels.relations.changes import types_of
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.operator import Operator
-from millstream.plan.stages import Plan, ViewStage
+from millstream.plan.plan import Plan, PlannedView
 from millstream.state.shard import shard_of
 
 FILE_BYTES = 1 << 20
@@ -119,7 +119,7 @@ class Routes:
 class ChangesInDriver(Protocol):
     """The driver's part of an epoch, as far as it sends changes."""
 
-    def taken_by(self, view: ViewStage, take: Take) -> pl.DataFrame | None:
+    def taken_by(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
         """The changes of an operator that another takes."""
         ...
 

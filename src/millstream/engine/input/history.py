@@ -20,9 +20,9 @@ from millstream.engine.input.readers.slices import read
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.session import end
 from millstream.limits import Limits, Watch, too_large
-from millstream.plan.stages import Plan, SourceStage
+from millstream.plan.plan import Plan, PlannedSource
 
-Given = Mapping[str, tuple[SourceStage, SourcePort, SourceSlice, Plan]]
+Given = Mapping[str, tuple[PlannedSource, SourcePort, SourceSlice, Plan]]
 """By name: a source, its port, the slice that holds all of it, and the plan of a view over all of its columns."""
 
 

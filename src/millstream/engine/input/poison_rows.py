@@ -23,7 +23,7 @@ from millstream.engine.input.readers.slices import SliceRead, read
 from millstream.engine.input.rejects import _in_files
 from millstream.errors import EngineLost, MillstreamError
 from millstream.model.dead_letters import ERRORS
-from millstream.plan.stages import SourceStage
+from millstream.plan.plan import PlannedSource
 
 TASKS = 8
 """The least number of tasks into which the files of a slice are split (large files into more)."""
@@ -44,7 +44,7 @@ def concerns(given: EpochInput, source: str) -> bool:
 
 
 def reading(
-    spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, given: EpochInput
+    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, given: EpochInput
 ) -> SliceRead:
     """A slice without the rows that are left out."""
     whole = read(spark, replace(stage, positions=True), port, part, given.now)
@@ -58,7 +58,7 @@ def reading(
 
 
 def places(
-    spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, given: EpochInput
+    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, given: EpochInput
 ) -> tuple[np.ndarray, np.ndarray]:
     """The partitions and positions of the good rows of a slice, in order."""
     rows = reading(spark, stage, port, part, given).frame.where("`$bad` = 0").select("$part", "$pos").toArrow()
@@ -67,7 +67,7 @@ def places(
 
 
 def errors(
-    spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, given: EpochInput, others: pa.Table
+    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, given: EpochInput, others: pa.Table
 ) -> pa.Table:
     """The rows for the error table: those of `others`, and the poison records, as far as they can be read."""
     out = given.without[stage.name]
@@ -95,7 +95,7 @@ def errors(
 
 def _looked_up(
     spark: SparkSession,
-    stage: SourceStage,
+    stage: PlannedSource,
     port: SourcePort,
     part: SourceSlice,
     now: int,

@@ -17,13 +17,15 @@ from millstream.clock import EARLIEST, LATEST
 from millstream.errors import Unsupported, UserCodeFailed
 from millstream.model.types.schema import ddl_type
 from millstream.plan.parts import Batches, Explode, Lookup, Op, Project
+from millstream.plan.plan import PlannedSource, Scan
 from millstream.plan.rules.output_bounds import bounded
-from millstream.plan.stages import Scan, SourceStage
 
 SYSTEM = ("$ts", "$part", "$pos", "$bad", "$mark", "$kh", "$key", "$del", "$ver")
 
 
-def through(frame: DataFrame, scan: Scan, source: SourceStage, tables: Mapping[str, DataFrame], now: int) -> DataFrame:
+def through(
+    frame: DataFrame, scan: Scan, source: PlannedSource, tables: Mapping[str, DataFrame], now: int
+) -> DataFrame:
     """Apply the ops of a scan. Error rows do not pass the first one."""
     if scan.ops:
         frame = frame.where("`$bad` = 0")
@@ -38,7 +40,7 @@ def columns(frame: DataFrame, scan: Scan) -> DataFrame:
     return frame.selectExpr(*system, *(f"{bounded(c.sql)} AS `{c.name}`" for c in scan.columns))
 
 
-def _apply(frame: DataFrame, op: Op, source: SourceStage, tables: Mapping[str, DataFrame], now: int) -> DataFrame:
+def _apply(frame: DataFrame, op: Op, source: PlannedSource, tables: Mapping[str, DataFrame], now: int) -> DataFrame:
     system = [f"`{c}`" for c in SYSTEM if c in frame.columns]
     if isinstance(op, Project):
         kept = frame if op.keep is None else frame.where(bounded(op.keep))
@@ -80,7 +82,7 @@ def _join(frame: DataFrame, op: Lookup, table: DataFrame) -> DataFrame:
     return joined.drop(*(f"$on{i}" for i in range(len(op.on))))
 
 
-def _batches(frame: DataFrame, op: Batches, source: SourceStage, now: int) -> DataFrame:
+def _batches(frame: DataFrame, op: Batches, source: PlannedSource, now: int) -> DataFrame:
     name = source.options.event_time
     result = mapped(frame, op, name)
     time = F.expr(f"unix_micros(`{name}`)") if name else F.lit(now).cast("bigint")

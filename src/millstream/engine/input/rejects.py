@@ -24,12 +24,12 @@ from millstream.kernels.windows import assign
 from millstream.kernels.windows.firing import LAST_INSTANT, shown_watermark
 from millstream.model.dead_letters import ERRORS, LATE
 from millstream.plan.operators.aggregates.aggregation import Aggregation
+from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.plan.rules.output_bounds import bounded
-from millstream.plan.stages import Plan, Scan, SourceStage
 
 
 def errors(
-    spark: SparkSession, stage: SourceStage, port: SourcePort, part: SourceSlice, epoch: int, now: int
+    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, epoch: int, now: int
 ) -> pa.Table:
     """The error rows of a slice. `offset` is the record in its partition, the line of a text file, or the row of
     another file, from 0.

@@ -17,11 +17,11 @@ from millstream.engine.spark import session
 from millstream.engine.spark.errors import translated
 from millstream.errors import RunError, SourceUnreadable
 from millstream.model.types.schema import ddl_type
-from millstream.plan.stages import SourceStage
+from millstream.plan.plan import PlannedSource
 
 
 def taps(
-    sources: Iterable[SourceStage], ports: Mapping[str, SourcePort], root: Path, log: Path, memory: str
+    sources: Iterable[PlannedSource], ports: Mapping[str, SourcePort], root: Path, log: Path, memory: str
 ) -> list[Tap]:
     """Start the taps that write the records of Spark's own streams to the log while a flow runs."""
     tapped = [(s, tap) for s in sources if (tap := ports[s.name].tap()) is not None]
@@ -32,7 +32,7 @@ def taps(
 class Tap:
     """One running tap."""
 
-    def __init__(self, spark: SparkSession, source: SourceStage, tap: SparkTap, checkpoint: Path) -> None:
+    def __init__(self, spark: SparkSession, source: PlannedSource, tap: SparkTap, checkpoint: Path) -> None:
         self._source, self._topic, self._checkpoint = source, tap.topic, checkpoint
         self._failed: BaseException | None = None
         with translated(None):

@@ -13,13 +13,13 @@ from millstream.kernels.aggregates import slices
 from millstream.kernels.aggregates.combine import over_nothing
 from millstream.kernels.aggregates.scan_input import SCAN_INPUT
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, due_columns
+from millstream.kernels.outcome import OperatorClock, Outcome, State, due_columns
 from millstream.kernels.windows import panes
 from millstream.kernels.windows.slice_times import closes_between
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 
-def advance(operator: Aggregation, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: Aggregation, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch. The input is partials, or rows if the operator keeps single rows. A frame without
     columns means that an operator that is never empty must emit its first row; a shard without rows has columns.
     """
@@ -32,7 +32,7 @@ def advance(operator: Aggregation, inputs: Inputs, states: States, clock: StageC
     return panes.advance(operator, partials, states["windows"], clock, states.get("records"))
 
 
-def is_due(operator: Aggregation, state: State, clock: StageClock) -> bool:
+def is_due(operator: Aggregation, state: State, clock: OperatorClock) -> bool:
     """Whether a window closes or fires by the clock alone."""
     if operator.by_slices:
         return closes_between(operator.grid, clock.before, clock.watermark)

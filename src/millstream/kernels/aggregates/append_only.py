@@ -10,7 +10,7 @@ import polars as pl
 
 from millstream.kernels.aggregates.combine import combine, fold, over_nothing, partial_columns, results, total_keys
 from millstream.kernels.kernel import States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
@@ -27,7 +27,7 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation, over_a
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
 
 
-def advance(operator: ChangingAggregation, changes: pl.DataFrame, states: States, clock: StageClock) -> Outcome:
+def advance(operator: ChangingAggregation, changes: pl.DataFrame, states: States, clock: OperatorClock) -> Outcome:
     """Run one epoch: fold new rows into the partials of their keys. An empty frame means: emit the first row of an
     operator that is never empty.
     """
@@ -80,7 +80,7 @@ def _known(view: Aggregation, by: list[str], rows: pl.DataFrame | None) -> pl.Da
 
 
 def _moved(
-    operator: ChangingAggregation, view: Aggregation, by: list[str], state: State, hashes: object, clock: StageClock
+    operator: ChangingAggregation, view: Aggregation, by: list[str], state: State, hashes: object, clock: OperatorClock
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """The partials of rows that an earlier version kept, and deletions of these rows."""
     rows = held(state, hashes, clock)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from millstream.clock import END_OF_TIME
 from millstream.kernels.aggregates import append_only
 from millstream.kernels.aggregates.combine import combine, over_nothing, results
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
@@ -31,7 +31,7 @@ from millstream.plan.operators.aggregates.changing_aggregation import BY_ORDER, 
 
 
 def advance(
-    operator: ChangingAggregation, inputs: Inputs, states: States, clock: StageClock, services: Services
+    operator: ChangingAggregation, inputs: Inputs, states: States, clock: OperatorClock, services: Services
 ) -> Outcome:
     """Run one epoch."""
     del services
@@ -66,7 +66,7 @@ def _numbered(operator: ChangingAggregation, rows: pl.DataFrame) -> pl.DataFrame
     return ordered.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("$pos"))
 
 
-def _never_empty(operator: ChangingAggregation, changes: pl.DataFrame, state: State, clock: StageClock) -> Outcome:
+def _never_empty(operator: ChangingAggregation, changes: pl.DataFrame, state: State, clock: OperatorClock) -> Outcome:
     """Groups that have a result even over no rows: the group of all rows, or those of grouping sets without keys. State
     then has a row that represents such a result.
     """

@@ -14,7 +14,7 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.aggregates.combine import fold, group_columns, results
-from millstream.kernels.outcome import Kept, Outcome, StageClock, State, together
+from millstream.kernels.outcome import Kept, OperatorClock, Outcome, State, together
 from millstream.kernels.windows.slice_times import closes_between, expiry, window_ends
 from millstream.model.reserved import OP
 from millstream.model.windows.trigger import ON_CLOSE
@@ -27,7 +27,7 @@ CLOSE_ROWS = 2_000_000
 """Slices are copied to closing windows in ranges of about this many rows."""
 
 
-def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
+def advance(spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: OperatorClock) -> Outcome:
     """Run one epoch of an aggregation. `partials` hold one row per key and slice, and none that is late."""
     changes = []
     on_close, late = spec.windowing.trigger == ON_CLOSE, spec.windowing.lateness.micros
@@ -65,7 +65,7 @@ def _fold_in(spec: Aggregation, old: pl.DataFrame | None, partials: pl.DataFrame
     return fold(spec, together, columns).select(partials.columns)
 
 
-def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame | None:
+def _close(spec: Aggregation, state: State, clock: OperatorClock) -> pl.DataFrame | None:
     """The final results of the windows that end in (before, watermark]."""
     held = state.scan(clock.before)
     if held is None:
@@ -78,7 +78,7 @@ def _close(spec: Aggregation, state: State, clock: StageClock) -> pl.DataFrame |
     return together(answers)
 
 
-def _stretches(window: Window, held: pl.DataFrame, clock: StageClock) -> Iterator[tuple[int, int]]:
+def _stretches(window: Window, held: pl.DataFrame, clock: OperatorClock) -> Iterator[tuple[int, int]]:
     """Cut (before, watermark] at window ends, so that few slices are copied to their windows at a time."""
     assert window.size is not None and window.slide is not None
     slide = window.slide.micros

@@ -16,7 +16,7 @@ from millstream.clock import END_OF_TIME
 from millstream.kernels.aggregates.combine import _pack, _user_failed, _user_results, total_keys
 from millstream.kernels.hashing import hashed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, keeping
 from millstream.kernels.python.by_key import KEY, by_key, hashes_of, keys_of
 from millstream.kernels.relations.changes import expiry
 from millstream.model.reserved import OP
@@ -25,7 +25,7 @@ from millstream.plan.parts import Measure
 
 
 def advance(
-    operator: UserAggregation, inputs: Inputs, states: States, clock: StageClock, services: Services
+    operator: UserAggregation, inputs: Inputs, states: States, clock: OperatorClock, services: Services
 ) -> Outcome:
     """Run one epoch: add and retract values, key by key, and emit the difference of the results."""
     del services

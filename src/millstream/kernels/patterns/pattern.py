@@ -19,7 +19,7 @@ import pyarrow as pa
 from millstream.clock import ALL_READ, END_OF_TIME
 from millstream.kernels.hashing import hashed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.kernels.patterns.outputs import outputs
 from millstream.kernels.patterns.search import FoundMatches, PatternRows, search
 from millstream.model.patterns.pattern import TO_NEXT
@@ -32,7 +32,9 @@ _COUNTED = -1
 """The `$b` of the row that counts the matches of a key."""
 
 
-def advance(operator: PatternMatch, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: PatternMatch, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Run one epoch. The input is new rows, none of them before a row of an earlier epoch."""
     del services
     changes, state = inputs["rows"], states["rows"]
@@ -89,7 +91,7 @@ def _by_key(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rows(
-    operator: PatternMatch, held: pl.DataFrame | None, came: pl.DataFrame | None, clock: StageClock
+    operator: PatternMatch, held: pl.DataFrame | None, came: pl.DataFrame | None, clock: OperatorClock
 ) -> tuple[PatternRows, pl.DataFrame | None]:
     """The rows of the keys to search, and how many matches each key has had."""
     counted = None
@@ -186,7 +188,7 @@ def _kept(operator: PatternMatch, rows: PatternRows, found: FoundMatches) -> pl.
     return frame.filter(pl.Series(np.where(was, ~needed | ~same, needed)))
 
 
-def is_due(operator: PatternMatch, state: State, clock: StageClock) -> bool:
+def is_due(operator: PatternMatch, state: State, clock: OperatorClock) -> bool:
     """Whether the time of a pending match has passed, by the clock alone."""
     del operator
     hashes = state.due({"$wd": (clock.before, clock.watermark)}, clock.before)

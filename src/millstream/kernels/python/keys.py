@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from millstream.clock import ALL_READ, END_OF_TIME
-from millstream.kernels.outcome import Failure, StageClock
+from millstream.kernels.outcome import Failure, OperatorClock
 from millstream.kernels.python.failures import checked, failed, failure, written
 from millstream.model.python.process import FAIL, NO_TIMERS, QUARANTINE, Context, Hooks, Timer, instant, rows_of
 from millstream.plan.operators.python.process import ProcessOperator
@@ -71,7 +71,7 @@ class ProcessKeys:
     """Calls a process for all keys of an epoch, and collects what to keep, what to delete, and what failed."""
 
     def __init__(
-        self, operator: ProcessOperator, clock: StageClock, rows: ProcessRows, *, strict: bool = False
+        self, operator: ProcessOperator, clock: OperatorClock, rows: ProcessRows, *, strict: bool = False
     ) -> None:
         self.operator, self.clock, self.rows, self.strict = operator, clock, rows, strict
         self.hooks = Hooks.of(operator.function)

@@ -19,7 +19,7 @@ from millstream.clock import END_OF_TIME
 from millstream.errors import UserCodeFailed
 from millstream.kernels.hashing import hashed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Failure, Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import Failure, OperatorClock, Outcome, State, keeping
 from millstream.kernels.python.by_key import KEY, types
 from millstream.kernels.python.failures import checked, column, failure, told
 from millstream.kernels.python.process import listed
@@ -28,7 +28,7 @@ from millstream.model.reserved import OP
 from millstream.plan.operators.python.lookup import AsyncLookup
 
 
-def advance(operator: AsyncLookup, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: AsyncLookup, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch: look up every row, from the cache where possible."""
     changes, state = inputs["rows"], states["rows"]
     old = _outdated(operator, state, clock)
@@ -100,7 +100,7 @@ def _question(questions: pl.DataFrame, at: int) -> Mapping[str, Any]:
     return {n: listed(questions[n][at : at + 1])[0] for n in questions.columns if n not in KEY}
 
 
-def _known(operator: AsyncLookup, held: pl.DataFrame | None, clock: StageClock) -> pl.DataFrame | None:
+def _known(operator: AsyncLookup, held: pl.DataFrame | None, clock: OperatorClock) -> pl.DataFrame | None:
     """The cached results that are still valid."""
     if held is None:
         return None
@@ -109,7 +109,7 @@ def _known(operator: AsyncLookup, held: pl.DataFrame | None, clock: StageClock) 
     return good.select(*KEY, *(f"@{n}" for n in operator.schema.names), "$hit", none) if len(good) else None
 
 
-def _kept(operator: AsyncLookup, given: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
+def _kept(operator: AsyncLookup, given: pl.DataFrame, clock: OperatorClock) -> pl.DataFrame:
     until = END_OF_TIME if operator.cache is None else clock.now + operator.cache
     return given.drop("$failed").with_columns(
         pl.lit(0, pl.Int64).alias("$b"),
@@ -119,7 +119,7 @@ def _kept(operator: AsyncLookup, given: pl.DataFrame, clock: StageClock) -> pl.D
     )
 
 
-def _outdated(operator: AsyncLookup, state: State, clock: StageClock) -> pl.DataFrame | None:
+def _outdated(operator: AsyncLookup, state: State, clock: OperatorClock) -> pl.DataFrame | None:
     """The cached results that have expired since the previous epoch, as deleted rows."""
     if operator.cache is None:
         return None

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.kernels.python.by_key import KEY, by_key, hashes_of, keys_of
 from millstream.kernels.python.failures import Mistyped, column, columns, written
 from millstream.kernels.python.keys import BEFORE, BETWEEN, Groups, Held, ProcessKeys, ProcessRows
@@ -36,7 +36,7 @@ _TIMES, _NAMES = pa.list_(pa.int64()), pa.list_(pa.string())
 
 
 def advance(
-    operator: ProcessOperator, inputs: Inputs, states: States, clock: StageClock, services: Services
+    operator: ProcessOperator, inputs: Inputs, states: States, clock: OperatorClock, services: Services
 ) -> Outcome:
     """Run one epoch. The input is rows with their kind of change, in order of arrival, or in time order if ordered."""
     del services
@@ -49,7 +49,7 @@ def advance(
             gc.enable()
 
 
-def _advanced(operator: ProcessOperator, changes: pl.DataFrame | None, state: State, clock: StageClock) -> Outcome:
+def _advanced(operator: ProcessOperator, changes: pl.DataFrame | None, state: State, clock: OperatorClock) -> Outcome:
     came = by_key(operator, changes)
     due = state.due(due_columns(clock), clock.before) if looks(operator) else np.empty(0, np.int64)
     hashes = due
@@ -76,7 +76,7 @@ def _advanced(operator: ProcessOperator, changes: pl.DataFrame | None, state: St
     raise AssertionError
 
 
-def due_columns(clock: StageClock) -> dict[str, tuple[int, int]]:
+def due_columns(clock: OperatorClock) -> dict[str, tuple[int, int]]:
     """The columns that decide when a key is due, with the range for this epoch: above the first number, up to the
     second.
     """
@@ -91,7 +91,7 @@ def looks(operator: ProcessOperator) -> bool:
     )
 
 
-def is_due(operator: ProcessOperator, state: State, clock: StageClock) -> bool:
+def is_due(operator: ProcessOperator, state: State, clock: OperatorClock) -> bool:
     """Whether some key has work to do by the clock alone."""
     if not looks(operator):
         return False
@@ -100,16 +100,16 @@ def is_due(operator: ProcessOperator, state: State, clock: StageClock) -> bool:
     return held is not None and len(held.filter(_alive(clock) & _due(clock))) > 0
 
 
-def _alive(clock: StageClock) -> pl.Expr:
+def _alive(clock: OperatorClock) -> pl.Expr:
     return ~pl.col("$gone") & (pl.col("$x") > clock.before)
 
 
-def _due(clock: StageClock) -> pl.Expr:
+def _due(clock: OperatorClock) -> pl.Expr:
     return (pl.col("$wd") <= clock.watermark) | (pl.col("$pd") <= clock.now)
 
 
 def _groups(
-    operator: ProcessOperator, came: pl.DataFrame | None, held: pl.DataFrame | None, clock: StageClock
+    operator: ProcessOperator, came: pl.DataFrame | None, held: pl.DataFrame | None, clock: OperatorClock
 ) -> pl.DataFrame:
     """The keys that have rows or are due: the range of their rows, and their state (``$x`` is NULL: none)."""
     alive = None if held is None else held.filter(_alive(clock))

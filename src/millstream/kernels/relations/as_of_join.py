@@ -10,7 +10,7 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, keeping
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
@@ -27,7 +27,7 @@ from millstream.model.reserved import OP
 from millstream.plan.operators.relations.as_of_join import AsOfJoin
 
 
-def advance(operator: AsOfJoin, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: AsOfJoin, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch of an as-of join."""
     del services
     came, held_rows = (inputs["left"], inputs["right"]), (states["left"], states["right"])

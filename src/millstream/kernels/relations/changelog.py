@@ -11,7 +11,7 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.relations.changes import CONTENT, GROUP, pair, types_of
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
@@ -21,7 +21,9 @@ _OLD, _NEW = "-U", "+U"
 _COMES = ("+I", _NEW)
 
 
-def advance(operator: ChangelogRows, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: ChangelogRows, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Emit each change of an epoch as a row."""
     del states, services
     changes, side = inputs["rows"], operator.sides[0]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.aggregates.tallies import one_zero
 from millstream.kernels.hashing import hashed
-from millstream.kernels.outcome import StageClock, State
+from millstream.kernels.outcome import OperatorClock, State
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import Operator
@@ -27,7 +27,7 @@ CONTENT = ("$a", "$b")
 
 
 def arrived(
-    side: Side, keys: Sequence[str], changes: pl.DataFrame, clock: StageClock, content: Sequence[str] | None = None
+    side: Side, keys: Sequence[str], changes: pl.DataFrame, clock: OperatorClock, content: Sequence[str] | None = None
 ) -> pl.DataFrame:
     """The net effect of the changes on each row: ``$d`` is the number of copies added or removed. `content` are the
     columns that identify rows (default: all; none: each row is unique).
@@ -53,7 +53,7 @@ def arrived(
     return net.filter(pl.col("$d") != 0).sort(by)
 
 
-def held(state: State, hashes: np.ndarray, clock: StageClock) -> pl.DataFrame | None:
+def held(state: State, hashes: np.ndarray, clock: OperatorClock) -> pl.DataFrame | None:
     """The rows in state under these hashes (sorted, distinct)."""
     if not len(hashes):
         return None
@@ -92,7 +92,7 @@ def written(rows: pl.DataFrame, expiry: pl.Expr, columns: Sequence[str]) -> pl.D
     return rows.select(*GROUP, *CONTENT, *marks, *columns)
 
 
-def expiry(spec: Operator, clock: StageClock) -> pl.Expr:
+def expiry(spec: Operator, clock: OperatorClock) -> pl.Expr:
     """When rows expire: when the time in their key can no longer change, or after their time to live without a
     change.
     """
@@ -103,7 +103,7 @@ def expiry(spec: Operator, clock: StageClock) -> pl.Expr:
     return lived(spec, clock, until)
 
 
-def lived(spec: Operator, clock: StageClock, until: pl.Expr) -> pl.Expr:
+def lived(spec: Operator, clock: OperatorClock, until: pl.Expr) -> pl.Expr:
     """The expiry of rows, limited to their time to live after the last change."""
     if spec.ttl is None:
         return until

@@ -5,13 +5,15 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.relations.changes import CONTENT, GROUP
 from millstream.kernels.relations.multiset import PLACE, recompute
 from millstream.plan.operators.relations.distinct import DistinctRows
 
 
-def advance(operator: DistinctRows, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: DistinctRows, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Run one epoch."""
     del services
     narrow = _once if operator.append_only_input else None

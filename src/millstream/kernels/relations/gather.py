@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.relations.changes import repeated
 from millstream.kernels.relations.multiset import copies, identified, recompute
 from millstream.model.reserved import OP
@@ -13,7 +13,9 @@ from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.gather import GatheredRows
 
 
-def advance(operator: GatheredRows, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: GatheredRows, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Run one epoch."""
     del services
     changes = inputs["rows"]

@@ -6,7 +6,7 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.kernels.relations.changes import CONTENT, GROUP, arrived, hashes_of, held, repeated, whole, written
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
@@ -14,7 +14,7 @@ from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.hold_until import HoldUntil
 
 
-def advance(operator: HoldUntil, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: HoldUntil, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Release final rows in time order; hold the others."""
     del services
     side = operator.sides[0]
@@ -34,7 +34,7 @@ def waiting(
     keys: tuple[str, ...],
     changes: pl.DataFrame | None,
     state: State,
-    clock: StageClock,
+    clock: OperatorClock,
     until: pl.Expr,
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """The rows that changes touch, with ``$x``, and all rows whose ``$x`` the watermark passed in this epoch."""
@@ -58,7 +58,7 @@ def waiting(
     return rows, pl.concat(parts, how="vertical_relaxed")
 
 
-def is_due(operator: Operator, state: State, clock: StageClock) -> bool:
+def is_due(operator: Operator, state: State, clock: OperatorClock) -> bool:
     """Whether the clock alone releases a row."""
     del operator
     return bool(len(state.due({"$x": (clock.before, clock.watermark)}, clock.before)))

@@ -15,7 +15,7 @@ from millstream.clock import END_OF_TIME
 from millstream.kernels import native_expressions
 from millstream.kernels.hashing import mixed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping, together
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping, together
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
@@ -36,7 +36,7 @@ from millstream.plan.operators.relations.join import UNTIL, Join
 _COUNT = "$m"
 
 
-def advance(operator: Join, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: Join, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch of a join."""
     sides = [states[name] for name in operator.side_names]
     news = [
@@ -60,12 +60,12 @@ def advance(operator: Join, inputs: Inputs, states: States, clock: StageClock, s
     return keeping(together([r for r in results if len(r)]), left=left, right=right)
 
 
-def is_due(operator: Join, state: State, clock: StageClock) -> bool:
+def is_due(operator: Join, state: State, clock: OperatorClock) -> bool:
     """Whether the clock alone makes an unmatched row due."""
     return operator.certain and bool(len(state.due({"$x": (clock.before, clock.watermark)}, clock.before)))
 
 
-def _news(side: Side, keys: tuple[str, ...], changes: pl.DataFrame | None, clock: StageClock) -> pl.DataFrame | None:
+def _news(side: Side, keys: tuple[str, ...], changes: pl.DataFrame | None, clock: OperatorClock) -> pl.DataFrame | None:
     if changes is None or not len(changes):
         return None
     found = arrived(side, keys, changes, clock, () if side.append_only else None)
@@ -76,7 +76,7 @@ def _rows(
     operator: Join,
     news: list[pl.DataFrame | None],
     states: list[State],
-    clock: StageClock,
+    clock: OperatorClock,
 ) -> list[pl.DataFrame] | None:
     """The rows of both sides that changes touch; None if there are none."""
     if all(n is None for n in news):
@@ -200,7 +200,7 @@ def _padded(operator: Join, rows: pl.DataFrame, i: int) -> pl.DataFrame:
     return rows.select(*columns, *CONTENT)
 
 
-def _lonely(operator: Join, touched: pl.DataFrame | None, state: State, i: int, clock: StageClock) -> pl.DataFrame:
+def _lonely(operator: Join, touched: pl.DataFrame | None, state: State, i: int, clock: OperatorClock) -> pl.DataFrame:
     """Results of rows that had no match and can no longer get one."""
     hashes = state.due({"$x": (clock.before, clock.watermark)}, clock.before)
     found = state.lookup(hashes, clock.before) if len(hashes) else None
@@ -217,7 +217,7 @@ def _lonely(operator: Join, touched: pl.DataFrame | None, state: State, i: int, 
     return _changed(operator, _padded(operator, due, i), np.zeros(len(due), dtype=np.int64), copies, 1 + i)
 
 
-def _kept(operator: Join, rows: pl.DataFrame, i: int, clock: StageClock) -> pl.DataFrame | None:
+def _kept(operator: Join, rows: pl.DataFrame, i: int, clock: OperatorClock) -> pl.DataFrame | None:
     """The rows of a side that state must keep or drop."""
     side = operator.sides[i]
     changed = pl.col("$n") != pl.col("$was")

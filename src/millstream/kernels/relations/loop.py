@@ -10,7 +10,7 @@ import polars as pl
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.kernels.relations.changes import CONTENT, GROUP, arrived, pair, repeated, types_of, whole, written
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side
@@ -18,7 +18,7 @@ from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.loop import Loop
 
 
-def advance(operator: Loop, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: Loop, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch of a loop."""
     names = operator.side_names[: len(operator.sides)]
     if all((rows := inputs[n]) is None or not len(rows) for n in names):
@@ -29,7 +29,7 @@ def advance(operator: Loop, inputs: Inputs, states: States, clock: StageClock, s
     return keeping(_difference(operator, before, after), **kept)
 
 
-def _side(side: Side, came: pl.DataFrame | None, state: State, clock: StageClock) -> pl.DataFrame:
+def _side(side: Side, came: pl.DataFrame | None, state: State, clock: OperatorClock) -> pl.DataFrame:
     """All rows of a side, with their numbers of copies before and after."""
     held = state.scan(clock.before)
     if held is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.kernels.relations.changes import CONTENT, GROUP, arrived, expiry, hashes_of, held, pair, whole, written
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import ROW, Operator
@@ -30,7 +30,7 @@ def recompute(
     operator: Operator,
     changes: pl.DataFrame | None,
     state: State,
-    clock: StageClock,
+    clock: OperatorClock,
     answers: Answers,
     *,
     content: Sequence[str] | None = None,

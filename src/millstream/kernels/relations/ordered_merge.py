@@ -13,7 +13,7 @@ import polars as pl
 from millstream.kernels.aggregates.partials import ORDER
 from millstream.kernels.hashing import hashed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, keeping
 from millstream.kernels.relations.hold_until import is_due
 from millstream.kernels.relations.pass_through import SCAN_INPUT as PASSED_ON
 from millstream.kernels.scan_input import Role
@@ -30,7 +30,9 @@ def _select(rows: pl.DataFrame, role: Role) -> pl.DataFrame:
 SCAN_INPUT = replace(PASSED_ON, select=_select)
 
 
-def advance(operator: OrderedMerge, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: OrderedMerge, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Release held rows that the watermark has passed, in order; hold the new ones. Changes are appended rows."""
     del operator, services
     rows = inputs["rows"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.scan_input import Role, ScanInput, as_they_are, positions, together
 from millstream.plan.operators.relations.pass_through import PassThrough
 
@@ -34,7 +34,7 @@ def _gather(operator: PassThrough, frames: list[pl.DataFrame]) -> pl.DataFrame |
 SCAN_INPUT = ScanInput(_select, _in_time, as_they_are, _gather)
 
 
-def advance(operator: PassThrough, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: PassThrough, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch: emit rows as they arrive, or ordered by partition and offset."""
     del states, clock, services
     rows = inputs["rows"]

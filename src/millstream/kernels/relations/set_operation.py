@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.relations.changes import GROUP, repeated
 from millstream.kernels.relations.distinct import group_marks
 from millstream.kernels.relations.multiset import copies, identified, recompute
@@ -13,7 +13,9 @@ from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.set_operation import SIDE, SetOperation
 
 
-def advance(operator: SetOperation, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: SetOperation, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Run one epoch."""
     del services
     return recompute(operator, inputs["rows"], states["rows"], clock, _answers)

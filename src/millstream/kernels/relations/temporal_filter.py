@@ -12,7 +12,7 @@ import polars as pl
 
 from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock, State, keeping
+from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.kernels.relations.changes import (
     CONTENT,
     GROUP,
@@ -33,7 +33,9 @@ DUE = "$pd"
 _MARKS = (*GROUP, *CONTENT, "$was", "$n")
 
 
-def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(
+    operator: TemporalFilter, inputs: Inputs, states: States, clock: OperatorClock, services: Services
+) -> Outcome:
     """Run one epoch: apply changes, and emit rows that the clock makes visible or invisible."""
     del services
     changes, state, side = inputs["rows"], states["rows"], operator.sides[0]
@@ -61,7 +63,7 @@ def advance(operator: TemporalFilter, inputs: Inputs, states: States, clock: Sta
     return keeping(_changes(operator, rows), rows=_kept(operator, rows, clock))
 
 
-def due(state: State, clock: StageClock) -> pl.DataFrame | None:
+def due(state: State, clock: OperatorClock) -> pl.DataFrame | None:
     """The rows that appear or disappear between the previous epoch's clock and this one's."""
     hashes = state.due({DUE: (clock.since, clock.now)}, clock.before)
     found = state.lookup(hashes, clock.before) if len(hashes) else None
@@ -70,7 +72,7 @@ def due(state: State, clock: StageClock) -> pl.DataFrame | None:
     return found.filter((pl.col(DUE) > clock.since) & (pl.col(DUE) <= clock.now) & ~pl.col("$gone"))
 
 
-def is_due(operator: TemporalFilter, state: State, clock: StageClock) -> bool:
+def is_due(operator: TemporalFilter, state: State, clock: OperatorClock) -> bool:
     """Whether a row appears or disappears by the clock alone."""
     del operator
     found = due(state, clock)
@@ -100,7 +102,7 @@ def _changes(operator: TemporalFilter, rows: pl.DataFrame) -> pl.DataFrame | Non
     return pl.concat(parts, how="vertical_relaxed") if parts else None
 
 
-def _kept(operator: TemporalFilter, rows: pl.DataFrame, clock: StageClock) -> pl.DataFrame:
+def _kept(operator: TemporalFilter, rows: pl.DataFrame, clock: OperatorClock) -> pl.DataFrame:
     """The rows of state to write. Rows that have expired, or that stay visible permanently, are no longer held."""
     over = (pl.col("$since") >= pl.col("$end")) | (pl.col("$end") <= clock.now)
     if operator.append_only:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import polars as pl
 
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.relations.changes import CONTENT, GROUP, repeated
 from millstream.kernels.relations.multiset import copies, identified, recompute
 from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.top_n import TopN
 
 
-def advance(operator: TopN, inputs: Inputs, states: States, clock: StageClock, services: Services) -> Outcome:
+def advance(operator: TopN, inputs: Inputs, states: States, clock: OperatorClock, services: Services) -> Outcome:
     """Run one epoch."""
     del services
     changes = inputs["rows"]

@@ -14,7 +14,7 @@ from millstream.errors import RunError
 from millstream.kernels.aggregates.interval_sums import SPAN, is_span, mean, micros
 from millstream.kernels.aggregates.partials import longer_than_decimal
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
-from millstream.kernels.outcome import Outcome, StageClock
+from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.kernels.relations.changes import CONTENT, GROUP, repeated
 from millstream.kernels.relations.multiset import copies, identified, recompute
 from millstream.model.aggregates.aggregate import Kind, settings_of
@@ -27,7 +27,7 @@ _FIT = 2**63 - 1
 
 
 def advance(
-    operator: WindowFunctions, inputs: Inputs, states: States, clock: StageClock, services: Services
+    operator: WindowFunctions, inputs: Inputs, states: States, clock: OperatorClock, services: Services
 ) -> Outcome:
     """Run one epoch: recompute the functions of the groups that changed."""
     del services

@@ -17,7 +17,7 @@ import polars as pl
 from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.aggregates.combine import combine
 from millstream.kernels.aggregates.partials import ORDER
-from millstream.kernels.outcome import BEHIND, NOT_HELD, Dropped, StageClock, State
+from millstream.kernels.outcome import BEHIND, NOT_HELD, Dropped, OperatorClock, State
 from millstream.kernels.windows import assign
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 
@@ -37,7 +37,7 @@ class Revised:
     dropped: list[Dropped] = field(default_factory=list)
 
 
-def revise(spec: Aggregation, records: State, clock: StageClock, came: pl.DataFrame) -> Revised:
+def revise(spec: Aggregation, records: State, clock: OperatorClock, came: pl.DataFrame) -> Revised:
     """Apply records. Each is new, or a new version of a held record, or deletes one."""
     late, place = spec.windowing.lateness.micros, list(UNIQUE)
     came = came.rename({"$h": "$g", "$kh": "$h"}).with_columns(_ends(spec, came).alias("$last"))

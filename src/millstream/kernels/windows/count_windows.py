@@ -13,7 +13,7 @@ import polars as pl
 
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.kernels.aggregates.combine import combine, group_columns
-from millstream.kernels.outcome import BEHIND, Dropped, StageClock, State, together
+from millstream.kernels.outcome import BEHIND, Dropped, OperatorClock, State, together
 from millstream.model.windows.kinds import CountWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 
@@ -21,7 +21,7 @@ _HEAD = ("$base", "$j", "$fp", "$fq")
 
 
 def keys_of(
-    spec: Aggregation, records: State, clock: StageClock, expired: pl.DataFrame | None, came: pl.DataFrame | None
+    spec: Aggregation, records: State, clock: OperatorClock, expired: pl.DataFrame | None, came: pl.DataFrame | None
 ) -> CountedKeys | None:
     """The keys that an epoch touches, through expired windows or new rows; None if there are none."""
     by = ["$h", *spec.keys]

@@ -13,7 +13,7 @@ import polars as pl
 
 from millstream.clock import BEGINNING
 from millstream.kernels.aggregates.combine import partial_columns, results
-from millstream.kernels.outcome import StageClock
+from millstream.kernels.outcome import OperatorClock
 from millstream.model.reserved import OP
 from millstream.model.steps.step import INDEX
 from millstream.model.windows.accumulation import Accumulation
@@ -65,7 +65,7 @@ class Firing:
     """The panes and changes that an epoch of an operator emits."""
 
     spec: Aggregation
-    clock: StageClock
+    clock: OperatorClock
     changes: list[pl.DataFrame] = field(default_factory=list)
     panes: list[pl.DataFrame] = field(default_factory=list)
 

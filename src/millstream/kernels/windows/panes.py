@@ -26,8 +26,8 @@ from millstream.kernels.outcome import (
     FINISHED,
     Dropped,
     Kept,
+    OperatorClock,
     Outcome,
-    StageClock,
     State,
     due_columns,
     together,
@@ -53,7 +53,7 @@ def _leaving(spec: Aggregation, rows: pl.DataFrame) -> np.ndarray:
 
 
 def advance(
-    spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: StageClock, records: State | None = None
+    spec: Aggregation, partials: pl.DataFrame | None, state: State, clock: OperatorClock, records: State | None = None
 ) -> Outcome:
     """Run one epoch of an operator. `partials` are combined rows by slice or by window (see
     `kernels/windows/assign.py`). For count windows they are the rows themselves, and `records` is the state of kept
@@ -83,7 +83,7 @@ class _Windows:
     rows: pl.DataFrame
     machine: Machine
 
-    def moment(self, clock: StageClock) -> Moment:
+    def moment(self, clock: OperatorClock) -> Moment:
         return Moment(self.rows["$end"].to_numpy(), clock.watermark, clock.now, clock.fractions)
 
 
@@ -91,7 +91,7 @@ class _Windows:
 class _Epoch:
     spec: Aggregation
     state: State
-    clock: StageClock
+    clock: OperatorClock
     kept: list[pl.DataFrame] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
 

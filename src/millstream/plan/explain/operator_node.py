@@ -10,7 +10,7 @@ from millstream.plan.explain.node import Node, named, plain, shown_name
 from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.operator import PERMANENT, Operator
 from millstream.plan.parts import Explode, Project
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 
 
 def take_nodes(take: Take) -> Iterator[Node]:

@@ -16,7 +16,7 @@ from millstream.plan.explain.operator_node import PlanNames, operator_node, take
 from millstream.plan.operators.aggregates.aggregation import ORDERED, Aggregation
 from millstream.plan.operators.operator import Operator, view_of
 from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project
-from millstream.plan.stages import Plan, Scan, SourceStage, ViewStage
+from millstream.plan.plan import Plan, PlannedSource, PlannedView, Scan
 
 
 def explain(plan: Plan) -> Node:
@@ -67,7 +67,7 @@ def _event_time(options: SourceOptions) -> str:
     return name if options.computed_time is None else named(name, plain(options.computed_time))
 
 
-def _source(plan: Plan, source: SourceStage) -> Node:
+def _source(plan: Plan, source: PlannedSource) -> Node:
     options = source.options
     behind = f"lateness {options.lateness}" if options.punctuation is None else f"told by {plain(options.punctuation)}"
     time = "when it is read" if options.event_time is None else f"{_event_time(options)}, {behind}"
@@ -86,7 +86,7 @@ def _source(plan: Plan, source: SourceStage) -> Node:
     return Node("source", source.name, tuple(facts))
 
 
-def _positions(plan: Plan, source: SourceStage) -> str:
+def _positions(plan: Plan, source: PlannedSource) -> str:
     if not source.positions:
         return "not needed"
     operators = [(view_of(v.name), v.operator) for v in plan.views if source.name in v.operator.sources]
@@ -106,7 +106,7 @@ def _readers(plan: Plan, scan: Scan) -> list[str]:
     return [v.name for v in plan.views if not v.inner and any(f.scan == scan.id for f in v.operator.feeds)]
 
 
-def _scan(plan: Plan, view: ViewStage, feed: Feed) -> Node:
+def _scan(plan: Plan, view: PlannedView, feed: Feed) -> Node:
     scan = next(s for s in plan.scans if s.id == feed.scan)
     sql = {c.name: plain(c.sql) for c in scan.columns}
     facts = [("runs", _runs(scan.ops))]
@@ -163,7 +163,7 @@ def _projection(project: Project) -> str:
 # ---------------------------------------------------------------- kernels and views
 
 
-def _view(plan: Plan, view: ViewStage) -> Node:
+def _view(plan: Plan, view: PlannedView) -> Node:
     parts = list(_path(plan, view))
     if view.post is not None:
         parts.append(
@@ -176,7 +176,7 @@ def _view(plan: Plan, view: ViewStage) -> Node:
     return Node("view", view.name, (), (*parts, *_kept(plan, view)))
 
 
-def _path(plan: Plan, view: ViewStage) -> Iterator[Node]:
+def _path(plan: Plan, view: PlannedView) -> Iterator[Node]:
     """The path of a row to the end of a view's operator."""
     operator = view.operator
     if operator.reads_scans:
@@ -196,7 +196,7 @@ def _path(plan: Plan, view: ViewStage) -> Iterator[Node]:
     yield operator_node(plan, operator)
 
 
-def _before(plan: Plan, view: ViewStage, name: str) -> Iterator[Node]:
+def _before(plan: Plan, view: PlannedView, name: str) -> Iterator[Node]:
     """The path of a row to an operator that feeds a view's operator."""
     owner = view_of(name)
     if owner == view_of(view.name):
@@ -221,7 +221,7 @@ def _kernel(plan: Plan, operator: Operator) -> Node:
     return Node("kernel", operator.name(), tuple(facts))
 
 
-def _kept(plan: Plan, view: ViewStage) -> Iterator[Node]:
+def _kept(plan: Plan, view: PlannedView) -> Iterator[Node]:
     if view.kept:
         yield _table(plan, view)
     if view.sink is not None:
@@ -229,7 +229,7 @@ def _kept(plan: Plan, view: ViewStage) -> Iterator[Node]:
         yield Node("sink", view.sink.target, (("rows", rows), ("guarantee", view.sink.promise(plan.guarantee))))
 
 
-def _table(plan: Plan, view: ViewStage) -> Node:
+def _table(plan: Plan, view: PlannedView) -> Node:
     shown = view.operator.shown_rows()
     if shown is not None:
         rows = shown

@@ -33,7 +33,7 @@ from millstream.plan.operators.operator import ROW
 from millstream.plan.operators.relations.ordered_merge import OrderedMerge
 from millstream.plan.operators.relations.pass_through import PassThrough
 from millstream.plan.parts import Batches, Column, Explode, Feed, Lookup, Measure, Op, Project
-from millstream.plan.stages import Plan, Scan, SourceStage, ViewStage
+from millstream.plan.plan import Plan, PlannedSource, PlannedView, Scan
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Lowering:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.scans: dict[tuple[str, str], _ScanBuilder] = {}
-        self.views: list[ViewStage] = []
+        self.views: list[PlannedView] = []
         self.stateful = stateful.StatefulLowering(self, needed(flow))
         for source in flow.sources:
             self.scan(source.name, ())
@@ -98,14 +98,14 @@ class Lowering:
         for view in self.flow.views:
             self.views.append(self.view(view))
         views = tuple(self.views)
-        sources = tuple(SourceStage(s.name, s.connector, s.read, s.options) for s in self.flow.sources)
+        sources = tuple(PlannedSource(s.name, s.connector, s.read, s.options) for s in self.flow.sources)
         scans = tuple(b.build() for b in self.scans.values())
         tables = {op.table for s in scans for op in s.ops if isinstance(op, Lookup)}
         made = Plan(self.flow.name, sources, scans, views, guarantee=self.flow.guarantee)
         made = replace(made, tables=tuple(sorted(tables | made.watched)))
         return replace(made, functions=tuple(self.flow.functions.values()))
 
-    def view(self, view: steps.View) -> ViewStage:
+    def view(self, view: steps.View) -> PlannedView:
         """Build a view with its operator."""
         self.stateful.ttl = None if view.state_ttl is None else view.state_ttl.micros
         made = replace(self._kept(view), sink=view.sink, kept=view.kept, on_error=view.on_error)
@@ -131,7 +131,7 @@ class Lowering:
                     origin=view.origin,
                 )
 
-    def _kept(self, view: steps.View) -> ViewStage:
+    def _kept(self, view: steps.View) -> PlannedView:
         post, root = _split(view.input)
         retention = None if view.retention is None else view.retention.micros
         if not isinstance(root, Keeping):
@@ -154,7 +154,7 @@ class Lowering:
         if hidden and project:
             project = Project(project.keep, columns + tuple(Column(_hidden(n), f"`{n}`") for n in hidden))
         stored = {n: shown.get(f"`{n}`", _hidden(n)) for n in needed}
-        return ViewStage(
+        return PlannedView(
             view.name,
             operator,
             project,
@@ -165,13 +165,13 @@ class Lowering:
             stored.get(end or ""),
         )
 
-    def _append(self, view: steps.View, retention: int | None) -> ViewStage:
+    def _append(self, view: steps.View, retention: int | None) -> PlannedView:
         names = view.input.schema.names
         feeds = self.append_feeds(view.input, tuple((n, col(n)) for n in names))
         kind = OrderedMerge if stateful.is_ordered(view.input) else PassThrough
         operator = kind(view.name, names, feeds=feeds)
         hidden = () if retention is None else ("$ts",)
-        return ViewStage(view.name, operator, None, names, hidden, None, retention, "$ts" if hidden else None)
+        return PlannedView(view.name, operator, None, names, hidden, None, retention, "$ts" if hidden else None)
 
     def append_feeds(self, step: Step, columns: steps.Named) -> tuple[Feed, ...]:
         """The feeds of an operator that passes rows through with these columns."""

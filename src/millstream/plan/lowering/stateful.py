@@ -24,7 +24,7 @@ from millstream.plan.operators.relations.ordered_merge import OrderedMerge
 from millstream.plan.operators.relations.pass_through import PassThrough
 from millstream.plan.operators.table import lowering_of
 from millstream.plan.parts import Column, Feed, Project
-from millstream.plan.stages import ViewStage
+from millstream.plan.plan import PlannedView
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.lower import Lowering
@@ -168,7 +168,7 @@ class StatefulLowering:
         before = tuple((n, col(n)) for n in step.input.schema.names)
         return [replace(t, ops=(*t.ops, op, project)) for t in self.takes(name, step.input, before, late)]
 
-    def inner(self, name: str, root: Keeping) -> ViewStage:
+    def inner(self, name: str, root: Keeping) -> PlannedView:
         """The view whose operator performs a step: an existing one, or a new inner view."""
         if id(root) in self.made:
             return self._view(self.made[id(root)])
@@ -186,7 +186,7 @@ class StatefulLowering:
         """The signature of a step. Steps with equal signatures are performed once."""
         return signature(root, self.needed)
 
-    def _view(self, name: str) -> ViewStage:
+    def _view(self, name: str) -> PlannedView:
         return next(v for v in self.scans.views if v.name == name)
 
     def _name(self, name: str) -> str:
@@ -220,9 +220,9 @@ def end_of(step: Keeping) -> str | None:
     return found[0][0] if found else None
 
 
-def _inner(name: str, operator: Operator, columns: tuple[str, ...]) -> ViewStage:
+def _inner(name: str, operator: Operator, columns: tuple[str, ...]) -> PlannedView:
     """Create a hidden view for an operator inside a view."""
-    return ViewStage(name, operator, None, columns, (), None, None, None, kept=False)
+    return PlannedView(name, operator, None, columns, (), None, None, None, kept=False)
 
 
 def is_ordered(step: Step) -> bool:

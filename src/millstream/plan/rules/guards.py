@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from millstream.plan.parts import Column
-from millstream.plan.stages import Plan, Scan
+from millstream.plan.plan import Plan, Scan
 
 SUFFIX = "$guarded"
 """The suffix of a Python function's guarded form. That form takes a condition first, and is not called where it fails.

@@ -13,7 +13,7 @@ from millstream.model.error_policy import QUARANTINE
 from millstream.plan.code_identity import code_identity
 from millstream.plan.operators.inputs import Side
 from millstream.plan.parts import Batches, Feed, Op
-from millstream.plan.stages import Plan, SourceStage, ViewStage
+from millstream.plan.plan import Plan, PlannedSource, PlannedView
 
 
 def identify(plan: Plan) -> Plan:
@@ -24,7 +24,7 @@ def identify(plan: Plan) -> Plan:
     return replace(plan, views=views, id=_digest([plan.flow, [_source(s) for s in plan.sources], shown]))
 
 
-def _view(plan: Plan, view: ViewStage, before: dict[str, str]) -> ViewStage:
+def _view(plan: Plan, view: PlannedView, before: dict[str, str]) -> PlannedView:
     """The view with its fingerprint; `before` has those of the upstream operators, by view."""
     before[view.name] = found = _digest(view.operator.fingerprint_parts(_Parts(plan, before)))
     content = [found, repr(view.post), view.columns, *called(plan, repr(view.post))]
@@ -75,7 +75,7 @@ def called(plan: Plan, text: str) -> list[str]:
     return [code_identity(f.call) for f in plan.functions if re.search(rf"\b{f.name}\(", text, re.IGNORECASE)]
 
 
-def _source(source: SourceStage) -> object:
+def _source(source: PlannedSource) -> object:
     computed = source.options.computed_time
     how = repr(source.options) if computed is None else (repr(source.options), computed)
     return (source.name, source.connector.identity, repr(source.schema), how)

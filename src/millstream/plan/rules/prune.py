@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 
 
 def prune(plan: Plan) -> Plan:

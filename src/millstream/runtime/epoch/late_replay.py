@@ -15,12 +15,12 @@ from millstream.engine.driver.epoch_io import polars
 from millstream.errors import UnknownName, Unsupported
 from millstream.kernels.outcome import net
 from millstream.kernels.windows.late_replay import check, difference
-from millstream.plan.stages import Plan, ViewStage
+from millstream.plan.plan import Plan, PlannedView
 from millstream.runtime.epoch.progress import Progress
 from millstream.store.port import EpochStore
 
 
-def view_of(plan: Plan, name: str) -> ViewStage:
+def view_of(plan: Plan, name: str) -> PlannedView:
     """Return the view of this name, if its late records can be replayed."""
     found = next((v for v in plan.views if v.name == name and not v.inner), None)
     if found is None:
@@ -52,7 +52,7 @@ def standing(progress: Progress, sources: Mapping[str, Any]) -> dict[str, Source
     return {s: SourceSlice({p: (o, o) for p, o in progress.offsets.get(s, {}).items()}) for s in sources}
 
 
-def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> dict[str, SourceSlice]:
+def history(progress: Progress, view: PlannedView, ports: Mapping[str, Any]) -> dict[str, SourceSlice]:
     """Return slices of everything that was ever read from the sources of a view."""
     for source in sorted(view.operator.sources):
         starts = ports[source].start() or {}
@@ -67,7 +67,7 @@ def history(progress: Progress, view: ViewStage, ports: Mapping[str, Any]) -> di
     }
 
 
-def with_replayed(output: Any, view: ViewStage, store: EpochStore) -> Any:
+def with_replayed(output: Any, view: PlannedView, store: EpochStore) -> Any:
     """Return the output of an epoch, with the changes that turn the current rows of a view into the recomputed ones."""
     if output.replayed is None:
         return output

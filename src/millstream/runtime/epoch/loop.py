@@ -29,7 +29,7 @@ from millstream.clock import BEGINNING, Clock
 from millstream.connect.port import Offsets, SourcePort, SourceSlice
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, Replay
 from millstream.model.guarantees import AT_MOST_ONCE
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.runtime.engine_port import EnginePort, TapPort
 from millstream.runtime.epoch import late_replay
 from millstream.runtime.epoch.compaction import Compactor

@@ -24,7 +24,7 @@ from millstream import paths
 from millstream.connect.port import SinkPort
 from millstream.errors import HomeDamaged
 from millstream.model.guarantees import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
-from millstream.plan.stages import Plan, ViewStage
+from millstream.plan.plan import Plan, PlannedView
 from millstream.state.ipc import ipc_bytes
 from millstream.state.run import write_durably
 
@@ -62,7 +62,7 @@ class Outbox:
     """The sinks of one flow. Used by the flow's thread."""
 
     def __init__(self, plan: Plan, ports: Mapping[str, SinkPort], root: Path, generations: Mapping[str, int]) -> None:
-        self._sinks: dict[str, tuple[ViewStage, SinkPort]] = {
+        self._sinks: dict[str, tuple[PlannedView, SinkPort]] = {
             v.name: (v, ports[v.name]) for v in plan.views if v.sink is not None
         }
         self._plan, self._root, self._generations = plan, root, generations

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from millstream.connect.port import SourcePort
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.runtime.epoch.watermarks import Watermarks
 
 

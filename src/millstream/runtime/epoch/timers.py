@@ -8,8 +8,8 @@ from typing import Any
 
 from millstream.clock import END_OF_TIME
 from millstream.kernels.kernel import kernel_of, lacks_its_row
-from millstream.kernels.outcome import StageClock
-from millstream.plan.stages import Plan
+from millstream.kernels.outcome import OperatorClock
+from millstream.plan.plan import Plan
 from millstream.state.shard import StateReader
 from millstream.state.version import Version
 
@@ -43,7 +43,7 @@ class Timers:
         fractions = {s: {float(f): w for f, w in by.items()} for s, by in next.fractions.items()}
         first_timer: int = END_OF_TIME
         for operator in self._plan.stateful:
-            clock = StageClock.of(operator, last.watermarks, next.watermarks, next.now, fractions, last.now)
+            clock = OperatorClock.of(operator, last.watermarks, next.watermarks, next.now, fractions, last.now)
             for spec in operator.states[:1] if operator.reads_scans else operator.states:
                 step = operator.state_step(spec)
                 if version.rows(step):

@@ -15,7 +15,7 @@ from typing import Any
 from millstream.clock import ALL_READ, BEGINNING
 from millstream.connect.port import Offsets, SourcePort, SourceSlice
 from millstream.kernels.disorder import within
-from millstream.plan.stages import Plan, SourceStage
+from millstream.plan.plan import Plan, PlannedSource
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class SourceStanding:
 
 
 def standings(
-    sources: Iterable[SourceStage],
+    sources: Iterable[PlannedSource],
     ports: Mapping[str, SourcePort],
     offsets: Mapping[str, Offsets],
     slices: Mapping[str, SourceSlice],

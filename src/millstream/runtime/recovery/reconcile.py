@@ -15,7 +15,7 @@ import orjson
 
 from millstream.connect.port import SourcePort
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed
-from millstream.plan.stages import Plan
+from millstream.plan.plan import Plan
 from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS, files_in, remove_left_overs
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables

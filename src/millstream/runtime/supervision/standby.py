@@ -22,7 +22,7 @@ from millstream.connect.registry import SourceContext, follow_source
 from millstream.engine.driver.epoch_io import EpochInput
 from millstream.errors import DefinitionError, MillstreamError
 from millstream.log.log import Log
-from millstream.plan.stages import Plan, SourceStage
+from millstream.plan.plan import Plan, PlannedSource
 from millstream.runtime.engine_port import EngineFactory, EnginePort
 from millstream.runtime.epoch.compaction import Compactor
 from millstream.runtime.epoch.kept_versions import Upkeep
@@ -215,7 +215,7 @@ class Shadow:
         )
 
 
-def _port(home: Path, flow: str, source: SourceStage) -> SourcePort | None:
+def _port(home: Path, flow: str, source: PlannedSource) -> SourcePort | None:
     """Return a source that can be read next to its owner; None when it cannot."""
     root, log = paths.flow_folder(home, flow), Log(home / "log", SystemClock())
     return follow_source(SourceContext(source.connector, source.schema, flow, source.name, root, {}, log, holds=False))

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 from millstream.clock import EARLIEST, LATEST
 from millstream.connect.port import NO_TIME, OUT_OF_RANGE
 from millstream.model.types.schema import Schema, ddl_type
+from millstream.plan.plan import PlannedSource
 from millstream.plan.rules.output_bounds import bounded
-from millstream.plan.stages import SourceStage
 
 DELETES = "('D', 'DELETE', '-D', '-U')"
 
@@ -27,7 +27,7 @@ DELETES = "('D', 'DELETE', '-D', '-U')"
 class Wanted:
     """What a reader must provide of a slice."""
 
-    stage: SourceStage
+    stage: PlannedSource
     now: int
     strict: bool = True
     """Whether parsers must determine for every record whether it is good; see `slices.read`."""
@@ -83,7 +83,7 @@ class FormRead:
         return selected(self.frame, wanted.stage, wanted.now, self.bad, others)
 
 
-def selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: Mapping[str, str]) -> DataFrame:
+def selected(frame: DataFrame, stage: PlannedSource, now: int, bad: str, others: Mapping[str, str]) -> DataFrame:
     """The columns of a source and the system columns, in one projection: each further projection slows small epochs
     down considerably.
     """
@@ -107,7 +107,7 @@ def selected(frame: DataFrame, stage: SourceStage, now: int, bad: str, others: M
     return frame.selectExpr(*(f"{sql} AS `{column}`" for column, sql in {**columns, **system}.items()))
 
 
-def _revisions(stage: SourceStage) -> dict[str, str]:
+def _revisions(stage: PlannedSource) -> dict[str, str]:
     """The columns that define which record a record revises, and how."""
     how = stage.options.corrections
     if how is None:

@@ -13,7 +13,7 @@ from millstream.connect.forms import ArrowRows, ByteRanges, FileSet, PythonRange
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.engine.input.readers import arrow_rows, byte_ranges, files, python_ranges, spark_batch
 from millstream.engine.input.readers.columns import FormRead, Wanted, ddl, selected
-from millstream.plan.stages import SourceStage
+from millstream.plan.plan import PlannedSource
 
 READERS: dict[type, Callable[[SparkSession, Wanted, Any], FormRead | list[FormRead]]] = {
     FileSet: files.read,
@@ -38,7 +38,7 @@ class SliceRead:
 
 def read(
     spark: SparkSession,
-    stage: SourceStage,
+    stage: PlannedSource,
     port: SourcePort,
     part: SourceSlice,
     now: int,
@@ -71,7 +71,7 @@ def _together(reads: Sequence[FormRead], wanted: Wanted) -> DataFrame:
     return reduce(DataFrame.unionByName, (r.selected(wanted, by_line=by_line) for r in reads))
 
 
-def empty(spark: SparkSession, stage: SourceStage) -> DataFrame:
+def empty(spark: SparkSession, stage: PlannedSource) -> DataFrame:
     """A DataFrame with the columns of a source and no rows, for binding types."""
     frame = spark.createDataFrame([], ddl(stage.schema, "`$part` INT", "`$pos` BIGINT", "`$bad` INT"))
     return selected(frame, stage, 0, "`$bad`", {"$part": "`$part`", "$pos": "`$pos`"})

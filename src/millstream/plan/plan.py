@@ -28,7 +28,7 @@ from millstream.plan.parts import Column, Feed, Op, Project
 
 
 @dataclass(frozen=True, eq=False)
-class SourceStage:
+class PlannedSource:
     """A source and what is asked of its reader."""
 
     name: str
@@ -53,7 +53,7 @@ class Scan:
 
 
 @dataclass(frozen=True, eq=False)
-class ViewStage:
+class PlannedView:
     """A view: the operator that feeds it, the projection after it, and how rows are identified and kept."""
 
     name: str
@@ -117,16 +117,16 @@ class Plan:
     """Everything an epoch of a flow does. `id` names its content."""
 
     flow: str
-    sources: tuple[SourceStage, ...]
+    sources: tuple[PlannedSource, ...]
     scans: tuple[Scan, ...]
-    views: tuple[ViewStage, ...]
+    views: tuple[PlannedView, ...]
     id: str = ""
     tables: tuple[str, ...] = field(default=())
     guarantee: str = EXACTLY_ONCE
     functions: tuple[Function, ...] = ()
     """The Python functions that its expressions call."""
 
-    def source(self, name: str) -> SourceStage:
+    def source(self, name: str) -> PlannedSource:
         """The source of this name."""
         return next(s for s in self.sources if s.name == name)
 
@@ -170,7 +170,7 @@ class Plan:
                     found[name] += (view.name,)
         return found
 
-    def view(self, name: str) -> ViewStage:
+    def view(self, name: str) -> PlannedView:
         """The view of this name."""
         return next(v for v in self.views if v.name == name)
 
