@@ -2,7 +2,7 @@
 
 Kernels, state, store, records and recovery are the real ones; only the native prelude is replaced, for memory sources
 and topics, and plain expressions. Epochs take some milliseconds, so that thousands of them fit into a test run. With
-`shards` the kernels run once per shard of the keys, as the executors would run them.
+`shards` the tasks of the executors run in this process, one after the other.
 """
 
 from __future__ import annotations
@@ -22,21 +22,26 @@ from sqlglot import exp
 from millstream.clock import EARLIEST, LATEST
 from millstream.connect.port import NO_TIME, OUT_OF_RANGE, SourcePort, SourceSlice
 from millstream.engine.binding.bind import bind_views
-from millstream.engine.driver.driver import EpochDriver, states_of, write_outcome
+from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
+from millstream.engine.exchange.graph import Graph, graph_of
+from millstream.engine.exchange.level_task import LevelTask
+from millstream.engine.exchange.parcels import parcels_of
+from millstream.engine.exchange.results import opened
+from millstream.engine.exchange.routes import Routes
+from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input.readers.columns import DELETES
 from millstream.engine.input.rejects import apart
 from millstream.home import Home
-from millstream.kernels.intake import Intake, gather, take_in
-from millstream.kernels.kernel import advance
+from millstream.kernels.intake import Intake, take_in
+from millstream.kernels.kernel import needs_first_row
 from millstream.kernels.scan_input import Role
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.values import python_rows
-from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Op
 from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.plan.rules.guards import guarded
-from millstream.state.shard import RunCache, shard_of, shard_range
+from millstream.state.shard import RunCache
 from millstream.state.version import Version
 from millstream.store.names import quoted
 from millstream.testing.script import Script
@@ -65,6 +70,10 @@ class LocalEngine:
         plan = guarded(plan)
         types = {s.id: self._types(plan.source(s.source), s) for s in plan.scans}
         self.plan = bind_views(None, plan, types, retract=True)  # type: ignore[arg-type]
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        return graph_of(self.plan)
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
         """Perform one epoch."""
@@ -123,6 +132,7 @@ class _LocalWork:
 
     def run(self) -> EpochOutput:
         rows: dict[str, pa.Table] = {}
+        frames: list[tuple[Scan, pl.DataFrame]] = []
         for source in self.plan.sources:
             part = self.given.slices[source.name]
             if part.empty:
@@ -130,11 +140,14 @@ class _LocalWork:
             rows[source.name] = self.engine.rows(source, part)
             for scan in self.plan.scans_of(source.name):
                 frame = self.engine.columns(source, scan, rows[source.name], self.given.now)
+                if self.engine.shards > 1:
+                    frames.append((scan, frame))
+                    continue
                 future = self.given.now + source.options.future_bound.micros
                 known = self.given.newest.get(source.name)
                 self.driver.taken(scan, take_in(frame, self.driver.roles(scan), future, known))
         if self.engine.shards > 1:
-            self._by_shard()
+            self._spread(frames)
         self.driver.operators()
         for scan, role, dropped in self.driver.apart(list(rows)):
             source = self.plan.source(scan.source)
@@ -168,27 +181,35 @@ class _LocalWork:
         found = self.engine.duck.execute(f"SELECT xxhash64({', '.join(map(quoted, row))}) FROM total").fetchall()
         return int(found[0][0])
 
-    def _by_shard(self) -> None:
-        """Run the kernels shard by shard, as tasks would."""
-        driver, cache, shards = self.driver, self.engine.cache, self.engine.shards
-        for i, view in enumerate(self.plan.views):
-            operator = view.operator
-            if not isinstance(operator, Aggregation) or operator.corrected:
-                continue
-            partials = gather(operator, driver.frames.get(i, []))
-            driver.spread[i] = []
-            for shard in range(shards):
-                mine = None
-                if partials is not None:
-                    mine = partials.filter(pl.Series(shard_of(partials["$h"].to_numpy(), shards) == shard))
-                states = states_of(cache, operator, driver.version, shard_range(shard, shards))
-                outcome = advance(operator, {"rows": mine}, states, driver.clocks[i])
-                name = f"{self.given.number:012d}-{self.given.attempt}-{shard}"
-                driver.spread[i] += write_outcome(cache.root, operator, outcome, name)
-                for into, what in ((driver.changes, outcome.changes), (driver.panes, outcome.panes)):
-                    if what is not None:
-                        into.setdefault(i, []).append(what)
-                driver.dropped.setdefault(i, []).extend(outcome.dropped)
+    def _spread(self, frames: list[tuple[Scan, pl.DataFrame]]) -> None:
+        """Run the tasks of the executors in this process: every scan in two partitions, and a shuffle per level."""
+        driver, engine, graph = self.driver, self.engine, self.engine.graph
+        whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, driver.version))
+        files = engine.cache.root.parent / "changes"
+        routes = Routes(graph, engine.shards, whole, str(files))
+        driver.operators(graph.first)
+        parcels = routes.sent(driver, self.plan)
+        partition = 0
+        for scan, frame in frames:
+            newest = None if scan.ops else scan.source
+            roles, known = driver.roles(scan), self.given.newest.get(scan.source)
+            future = self.given.now + self.plan.source(scan.source).options.future_bound.micros
+            task = ScanTask(scan.id, roles, future, known, routes, newest, f"{self.given.number:012d}")
+            middle = len(frame) // 2
+            for part in (frame.slice(0, middle), frame.slice(middle)):
+                parcels += task.run(iter(part.to_arrow().to_batches()), partition, 0)
+                partition += 1
+        for level in range(1, graph.levels + 1):
+            args = (str(engine.cache.root), self.given.number, self.given.attempt, driver.version, driver.clocks)
+            task_of_level = LevelTask(level, routes, *args, services=driver.services)
+            by_shard: dict[int, list[pa.RecordBatch]] = {s: [] for s in range(engine.shards)}
+            for parcel in reversed(list(parcels_of(parcels))):  # a shuffle delivers in any order
+                by_shard[parcel.shard].append(parcel.batch)
+            parcels = [batch for s, mine in by_shard.items() for batch in task_of_level.run(iter(mine), s, 0)]
+        results = opened(parcels, files)
+        for scan, _ in frames:
+            driver.taken(scan, results.intakes.get(scan.id, Intake()))
+        driver.received(graph, results)
 
 
 class LocalScript(Script):

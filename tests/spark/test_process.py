@@ -87,7 +87,10 @@ def test_a_process_gives_the_same_wherever_rows_are_taken_in(tmp_path: Path, pla
             taken += [*parts[0], *parts[1]]
             script.tick()
         numbered, paid = expected(taken)
-        assert [tuple(r.values()) for r in script.rows("numbered")] == numbered
+        rows = [tuple(r.values()) for r in script.rows("numbered")]
+        if placement == "spread":  # rows of different keys come from different shards
+            rows, numbered = (sorted(each, key=lambda r: r[0]) for each in (rows, numbered))
+        assert rows == numbered
         assert {r["user"]: (r["payments"], r["last"]) for r in script.rows("payments")} == paid
 
 

@@ -135,7 +135,11 @@ class QueryScript(LocalScript):
     """A script over topics, on that engine."""
 
     def _loop_of(self, home: Home) -> Any:
-        return home.loop(self._plan, failpoint=self._failpoint, engine=QueryEngine)
+        return home.loop(
+            self._plan,
+            failpoint=self._failpoint,
+            engine=lambda plan, ports, root: QueryEngine(plan, ports, root, shards=self.shards),
+        )
 
 
 def with_topics(path: Path, schemas: Mapping[str, Schema]) -> Path:

@@ -248,7 +248,11 @@ class Script(LocalScript):
     """Runs views with DuckDB in Spark's place."""
 
     def _loop_of(self, home: Any) -> Any:
-        return home.loop(self._plan, failpoint=self._failpoint, engine=QueryEngine)
+        return home.loop(
+            self._plan,
+            failpoint=self._failpoint,
+            engine=lambda plan, ports, root: QueryEngine(plan, ports, root, shards=self.shards),
+        )
 
 
 def flow_of(views: dict[str, str]) -> Flow:

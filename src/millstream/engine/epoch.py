@@ -18,11 +18,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.port import SourcePort
-from millstream.engine import exchange
 from millstream.engine.binding.bind import bind
 from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.driver.projection import computed
+from millstream.engine.exchange import job
+from millstream.engine.exchange.graph import graph_of
+from millstream.engine.exchange.level_task import LevelTask
+from millstream.engine.exchange.results import forget_changes, opened
+from millstream.engine.exchange.routes import Routes
+from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input import combine, poison_rows, prelude, rejects
 from millstream.engine.input.readers.slices import SliceRead, read
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
@@ -32,17 +37,13 @@ from millstream.engine.spark.frames import frame_of
 from millstream.errors import SourceUnreadable
 from millstream.kernels.hashing import xxhash64
 from millstream.kernels.intake import Intake, Tally, take_in
+from millstream.kernels.kernel import needs_first_row
 from millstream.kernels.scan_input import Role
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Op
 from millstream.plan.plan import Plan, Scan
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
-
-
-def _only_hands_on(roles: list[Role]) -> bool:
-    """Whether all rows go to the driver unchanged in any case."""
-    return not any(r.operator.keyed_scan for r in roles)
 
 
 class Engine:
@@ -72,6 +73,7 @@ class Engine:
         self.placement = placement or Placement()
         python_functions.register(spark, plan.functions)
         self.plan = bind(spark, plan, self._stored(tables or {}), retract=retract)
+        self.graph = graph_of(self.plan)
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
         """Perform one epoch."""
@@ -148,61 +150,143 @@ class _Epoch:
 
     def run(self) -> EpochOutput:
         started = time.perf_counter()
-        whole = [s for s in self.plan.sources if not self.given.slices[s.name].empty]
+        sources = [s.name for s in self.plan.sources if not self.given.slices[s.name].empty]
         try:
-            for source in whole:
-                self._source(source.name)
+            if self._spreads(sources):
+                self._spread(sources)
+            else:
+                for name in sources:
+                    self._source(name)
             scanned = time.perf_counter()
             self.driver.operators()
             self._set_apart()
             if self.given.replay is not None:
                 self.driver.replayed(self.given.replay, self._history)
         finally:
-            for reading in self.reads.values():
-                if reading.frame.is_cached:
-                    reading.frame.unpersist()
+            for name in self.reads:
+                self._release(name)
         self.out.seconds = {"scan": scanned - started, "kernels": time.perf_counter() - scanned}
         return self.out
 
-    def _source(self, name: str) -> None:
+    # ---- rows of sources
+
+    def _read(self, name: str) -> SliceRead:
+        """The slice of a source as a DataFrame. It is kept if several scans read it."""
         source, part = self.plan.source(name), self.given.slices[name]
         port = self.engine._ports[name]
         if poison_rows.concerns(self.given, name):
             reading = poison_rows.reading(self.engine.steady, source, port, part, self.given)
         else:
             reading = read(self.spark, source, port, part, self.given.now, strict=name in self.engine.strict)
-        scans = self.plan.scans_of(name)
-        if reading.scanned and len(scans) > 1:
+        if reading.scanned and len(self.plan.scans_of(name)) > 1:
             reading = replace(reading, frame=reading.frame.persist())
         self.reads[name] = reading
-        future = self.given.now + source.options.future_bound.micros
+        return reading
+
+    def _release(self, name: str) -> None:
+        if self.reads[name].frame.is_cached:
+            self.reads[name].frame.unpersist()
+
+    def _rows(self, scan: Scan) -> DataFrame:
+        """The columns of a scan over the slice of its source."""
+        source, frame = self.plan.source(scan.source), self.reads[scan.source].frame
+        return prelude.columns(prelude.through(frame, scan, source, self.tables, self.given.now), scan)
+
+    def _future(self, scan: Scan) -> int:
+        """The latest plausible event time."""
+        return self.given.now + self.plan.source(scan.source).options.future_bound.micros
+
+    def _known(self, scan: Scan) -> Mapping[int, int] | None:
+        """The newest event time of each partition before this epoch, if disorder is measured."""
+        return None if scan.ops else self.given.newest.get(scan.source)
+
+    def _must_be_strict(self, scan: Scan, intake: Intake) -> bool:
+        """Whether a first, quick read of a slice met a row that must be read strictly, in this and later epochs."""
+        if scan.ops or not self.reads[scan.source].lenient or not intake.tally.bad:
+            return False
+        self.engine.strict.add(scan.source)
+        return True
+
+    # ---- on the executors
+
+    def _spreads(self, sources: Sequence[str]) -> bool:
+        """Whether the operators run on the executors."""
+        scans = [s for name in sources for s in self.plan.scans_of(name)]
+        sizes = [self.engine._ports[s.source].rows(self.given.slices[s.source]) for s in scans]
+        combine_only = all(r.operator.keyed_scan for s in scans for r in self.driver.roles(s))
+        known = [(s.id, size, combine_only) for s, size in zip(scans, sizes, strict=True)]
+        return bool(scans) and self.engine.graph.pays and self.engine.placement.spreads(known)
+
+    def _spread(self, sources: Sequence[str]) -> None:
+        """Run the operators on the executors, in one job."""
+        graph, placement = self.engine.graph, self.engine.placement
+        routes = self._routes()
+        name = f"{self.given.number:012d}-{self.given.attempt}"
+        with_ttl = any(n.operator.ttl is not None for n in graph.nodes.values())
+        while True:
+            frames, scans = [], []
+            for source in sources:
+                self._read(source)
+                for scan in self.plan.scans_of(source):
+                    newest = source if with_ttl and not scan.ops else None
+                    roles, future, known = self.driver.roles(scan), self._future(scan), self._known(scan)
+                    task = ScanTask(scan.id, roles, future, known, routes, newest, name)
+                    frames.append(job.scanned(self._rows(scan), task))
+                    scans.append(scan)
+            self.driver.operators(graph.first)
+            found = job.run(self.spark, frames, routes.sent(self.driver, self.plan), self._levels(routes))
+            results = opened(found, Path(routes.files))
+            strict = [s for s in scans if self._must_be_strict(s, results.intakes.get(s.id, Intake()))]
+            if not strict:
+                break
+            for scan in strict:
+                self._release(scan.source)
         for scan in scans:
-            rows = port.rows(part)
-            frame = prelude.columns(prelude.through(reading.frame, scan, source, self.tables, self.given.now), scan)
-            intake = self._scan(scan, frame, rows, future)
-            if not scan.ops and reading.lenient and intake.tally.bad:
-                self._again(name, scan)
+            intake = results.intakes.get(scan.id, Intake())
+            self.out.placements[scan.id] = SPREAD
+            placement.learn(scan.id, intake.tally.rows, results.partials.get(scan.id, 0))
+            self.driver.taken(scan, intake)
+        for source in sources:
+            self._count_poison(source)
+        self.driver.received(graph, results)
+
+    def _routes(self) -> Routes:
+        graph = self.engine.graph
+        whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, self.driver.version))
+        files = self.engine.cache.root.parent / "changes"
+        forget_changes(files, self.given.number)
+        return Routes(graph, self.engine.placement.shards, whole, str(files))
+
+    def _levels(self, routes: Routes) -> list[LevelTask]:
+        version, clocks, root = self.driver.version, self.driver.clocks, str(self.engine.cache.root)
+        return [
+            LevelTask(level, routes, root, self.given.number, self.given.attempt, version, clocks)
+            for level in range(1, routes.graph.levels + 1)
+        ]
+
+    # ---- in the driver, or combined on the executors
+
+    def _source(self, name: str) -> None:
+        self._read(name)
+        for scan in self.plan.scans_of(name):
+            intake = self._scan(scan, self._rows(scan), self.engine._ports[name].rows(self.given.slices[name]))
+            if self._must_be_strict(scan, intake):
+                self.driver.forget(scan)
+                self._release(name)
+                self._source(name)
                 return
             self.driver.taken(scan, intake)
+        self._count_poison(name)
+
+    def _count_poison(self, name: str) -> None:
         left_out = len(self.given.without.get(name, ()))
         self.out.tallies[name].add(Tally(left_out, left_out))
 
-    def _again(self, name: str, root: Scan) -> None:
-        """Discard the result of a first, quick read of a slice and read it strictly, in this and later epochs."""
-        self.engine.strict.add(name)
-        self.driver.forget(root)
-        if self.reads[name].frame.is_cached:
-            self.reads[name].frame.unpersist()
-        self._source(name)
-
-    def _scan(self, scan: Scan, frame: DataFrame, expected: int, future: int) -> Intake:
-        roles = self.driver.roles(scan)
+    def _scan(self, scan: Scan, frame: DataFrame, expected: int) -> Intake:
+        roles, future, known = self.driver.roles(scan), self._future(scan), self._known(scan)
         placement = self.engine.placement
-        known = None if scan.ops else self.given.newest.get(scan.source)
         where = placement.of(scan.id, expected, native=known is None and combine.fits(roles))
-        if where == SPREAD and not self._may_spread(roles):
-            where = GATHERED
-        if where == GATHERED and self.engine.placement.choice == "auto" and _only_hands_on(roles):
+        if where == GATHERED and placement.choice == "auto" and not any(r.operator.keyed_scan for r in roles):
             where = INLINE  # nothing shrinks on the executors
         self.out.placements[scan.id] = where
         if where == INLINE:
@@ -214,22 +298,14 @@ class _Epoch:
             if intake is not None:
                 placement.learn(scan.id, intake.tally.rows, sum(len(f) for fs in intake.frames.values() for f in fs))
                 return intake
-        parcels = frame.mapInArrow(exchange.scan_task(roles, future, placement.shards, known), exchange.PARCEL)
-        if where == SPREAD:
-            task = self._kernel_task(roles)
-            parcels = parcels.repartitionById(placement.shards, parcels["shard"]).mapInArrow(
-                exchange.kernel_task(task), exchange.PARCEL
-            )
-        opened = exchange.opened(parcels.toArrow())
-        intake, partials = opened.intake, sum(len(f) for fs in opened.intake.frames.values() for f in fs)
-        if where == SPREAD:
-            for view in task.operators:
-                self.driver.spread[view] = opened.runs.get(view, [])
-                self.driver.changes[view] = opened.changes.get(view, [])
-                self.driver.panes[view] = opened.panes.get(view, [])
-                self.driver.dropped[view] = opened.dropped.get(view, [])
-            partials = sum(r.rows for runs in opened.runs.values() for r in runs)
-        placement.learn(scan.id, intake.tally.rows, partials)
+        return self._gathered(frame, ScanTask(scan.id, roles, future, known))
+
+    def _gathered(self, frame: DataFrame, task: ScanTask) -> Intake:
+        """Combine rows on the executors; the driver merges them."""
+        results = opened(job.scanned(frame, task).toArrow().to_batches())
+        intake = results.intakes.get(task.scan, Intake())
+        intake.frames.update(results.rows)
+        self.engine.placement.learn(task.scan, intake.tally.rows, results.partials.get(task.scan, 0))
         return intake
 
     def _history(self, scan: Scan, roles: list[Role], first: int, last: int) -> Intake:
@@ -240,24 +316,10 @@ class _Epoch:
         frame = prelude.columns(prelude.through(reading.frame, scan, source, self.tables, self.given.now), scan)
         inside = frame.where(f"`$ts` >= {first}L AND `$ts` < {last}L")
         future = self.given.now + source.options.future_bound.micros
-        task = exchange.scan_task(roles, future, self.engine.placement.shards)
-        return exchange.opened(inside.mapInArrow(task, exchange.PARCEL).toArrow()).intake
-
-    def _may_spread(self, roles: list[Role]) -> bool:
-        """Kernels run on the executors only for operators that no other scan feeds in this epoch. Corrections stay in
-        the driver: a record and the one it revises may belong to different keys.
-        """
-        keyed = [r.operator for r in roles if r.operator.keyed_scan]
-        return all(len(o.feeds) == 1 and not o.corrected for o in keyed)
-
-    def _kernel_task(self, roles: list[Role]) -> exchange.KernelTask:
-        clocks = self.driver.clocks
-        operators = {r.view: (r.operator, clocks[r.view]) for r in roles if r.operator.keyed_scan}
-        steps = {o.state_step(s) for o, _ in operators.values() for s in o.states}
-        runs = self.driver.version.runs
-        version = Version({s: found for s, found in runs.items() if s in steps})
-        root, shards = str(self.engine.cache.root), self.engine.placement.shards
-        return exchange.KernelTask(root, self.given.number, self.given.attempt, shards, version, operators)
+        results = opened(job.scanned(inside, ScanTask(scan.id, roles, future)).toArrow().to_batches())
+        intake = results.intakes.get(scan.id, Intake())
+        intake.frames.update(results.rows)
+        return intake
 
     def _set_apart(self) -> None:
         given = self.given

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 INLINE_ROWS = 60_000
@@ -29,6 +30,16 @@ class Placement:
     choice: str = "auto"
     shards: int = 2
     _reduction: dict[int, float] = field(default_factory=dict)
+
+    def spreads(self, scans: Sequence[tuple[int, int, bool]]) -> bool:
+        """Whether an epoch runs on the executors as a whole: from the number of each scan, its rows, and whether they
+        are only combined.
+        """
+        if self.choice != "auto":
+            return self.choice == SPREAD
+        if sum(rows for _, rows, _ in scans) <= INLINE_ROWS:
+            return False
+        return any(not only or self.of(scan, rows, native=False) == SPREAD for scan, rows, only in scans)
 
     def of(self, scan: int, rows: int, *, native: bool) -> str:
         """The placement of a scan with about this many rows."""

@@ -24,7 +24,6 @@ from millstream.plan.operators.operator import Operator
 UNIQUE = ("$h", "$a", "$b")
 GROUP = ("$h", "$g")
 CONTENT = ("$a", "$b")
-_EPOCH_ROWS = 1 << 32
 
 
 def arrived(
@@ -44,7 +43,7 @@ def arrived(
     rows = rows.with_columns(one_zero(pl.col(k)).alias(k) for k in keys if rows.schema[k].is_float())
     groups = pair(GROUP, rows, keys)
     if side.append_only and content is not None and not content:
-        number = clock.epoch * _EPOCH_ROWS + np.arange(len(rows), dtype=np.int64)
+        number = clock.first_row + np.arange(len(rows), dtype=np.int64)
         marks = [pl.Series("$a", number, dtype=pl.Int64), pl.Series("$b", np.zeros(len(rows), np.int64))]
         return rows.select(*groups, *marks, pl.lit(1, pl.Int64).alias("$d"), *side.columns)
     identifying = dict.fromkeys((*(side.columns if content is None else content), *side.names))

@@ -18,6 +18,9 @@ from millstream.model.reserved import OP
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.operator import Operator
 
+EPOCH_ROWS = 1 << 32
+"""How many numbers an epoch has for the rows that arrive in it."""
+
 BEHIND = "behind the watermark"
 FINISHED = "the trigger of its window has finished"
 NO_WINDOW = "it belongs to no window"
@@ -69,9 +72,12 @@ class OperatorClock:
     newest: Micros = BEGINNING
     """The newest event time among the records of the epoch."""
     begins: bool = False
-    """Whether the operator must emit its first result row now: it is never empty, it has no row yet, and no shard has
-    input. Only the driver knows that, so the clock of a task never says so.
+    """Whether the operator must emit its first result row now: it is never empty, it has no row yet, and it has no
+    input. Such an operator runs in one shard.
     """
+    shard: int = 0
+    """The shard that the kernel runs for, of `shards`."""
+    shards: int = 1
 
     @classmethod
     def of(
@@ -92,6 +98,11 @@ class OperatorClock:
         watermark = min(watermarks[s] for s in sources)
         shares = {f: min(fractions.get(s, {}).get(f, watermark) for s in sources) for f in operator.fractions}
         return cls(min(before[s] for s in sources), watermark, now, shares, since)
+
+    @property
+    def first_row(self) -> int:
+        """The first number for rows that arrive in this epoch and shard. Numbers are unique over epochs and shards."""
+        return self.epoch * EPOCH_ROWS + self.shard * (EPOCH_ROWS // self.shards)
 
     @property
     def latest(self) -> Micros:

@@ -50,6 +50,19 @@ class Project:
 
 
 @dataclass(frozen=True)
+class NativeProjection:
+    """A projection that kernels evaluate themselves, as nested tuples (see `plan/lowering/native_subset.py`)."""
+
+    keep: tuple[Any, ...] | None
+    columns: tuple[tuple[str, tuple[Any, ...]], ...]
+
+    @property
+    def renames(self) -> bool:
+        """Whether it only renames and selects columns."""
+        return self.keep is None and all(value[0] == "col" for _, value in self.columns)
+
+
+@dataclass(frozen=True)
 class Explode:
     """One row per element of an array (native)."""
 

@@ -71,6 +71,8 @@ class PlannedView:
     """Names what the view means; kept rows and state fit only a view with the same one."""
     schema: pa.Schema | None = None
     """Stored columns with their types, once bound."""
+    results: pa.Schema | None = None
+    """Columns of its operator's results with their types, once bound."""
     panes: pa.Schema | None = None
     """Columns of the history of panes, once bound, if it is kept."""
     sink: Sink | None = None

@@ -7,7 +7,7 @@ a `StateReader` as their `State`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +58,10 @@ class RunCache:
     def trust(self, run: StateRun) -> None:
         """Map a run that this process has just written, without reading it back to verify it."""
         self._open[run.file] = OpenRun(self.root, run, verify=False)
+
+    def keep(self, files: Collection[str]) -> None:
+        """Unmap all other runs."""
+        self.forget([f for f in self._open if f not in files])
 
     def forget(self, files: Sequence[str]) -> None:
         """Unmap runs that no version names any more."""

@@ -79,11 +79,12 @@ def _view(spark: SparkSession, view: PlannedView, types: Types, *, retract: bool
     else:
         bound, schema = _bound(spark, operator, types)
     types[view.name] = {f.name: f.type for f in schema}
+    results = schema
     if view.post is not None:
         schema = _projected(spark, schema, [view.post])
     hidden = [pa.field(h, TIMESTAMP) for h in view.hidden] if operator.appends else []
     kinds = pa.schema([*(pa.field(f.name, f.type) for f in schema), *hidden])
-    return replace(view, operator=bound, panes=panes, schema=kinds, retracts=retracts)
+    return replace(view, operator=bound, results=results, panes=panes, schema=kinds, retracts=retracts)
 
 
 def _projected(spark: SparkSession, schema: pa.Schema, ops: Sequence[Op]) -> pa.Schema:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from millstream.engine.driver.evaluate import Failed, evaluated
 from millstream.engine.driver.row_errors import Errors, errors_of, policy, reached
 from millstream.engine.driver.services import DriverServices, Expressions
 from millstream.engine.driver.update_pairs import paired
+from millstream.engine.exchange.graph import Graph
+from millstream.engine.exchange.results import OperatorResult, Results
 from millstream.errors import Unsupported
 from millstream.kernels.intake import Intake, gather
 from millstream.kernels.kernel import advance, needs_first_row
@@ -52,6 +54,10 @@ class EpochDriver:
         self.dropped: dict[int, list[Dropped]] = {}
         self.spread: dict[int, list[StateRun]] = {}
         """The operators that the executors have finished, and the runs they wrote."""
+        self.final: dict[int, list[pa.Table]] = {}
+        """The views whose changes the executors have finished."""
+        self._done: set[int] = set()
+        """The operators that have been run."""
         self.late: list[tuple[Scan, Role]] = []
         self.handed: dict[str, pl.DataFrame] = {}
         """By view: the changes of its operator, if it feeds others."""
@@ -111,7 +117,7 @@ class EpochDriver:
     def forget(self, scan: Scan) -> None:
         """Discard the intake of a scan, so that it can be read again."""
         for role in self.roles(scan):
-            for given in (self.changes, self.panes, self.dropped, self.spread):
+            for given in (self.changes, self.panes, self.dropped):
                 given.pop(role.view, None)  # type: ignore[attr-defined]
 
     def apart(self, sources: list[str]) -> list[tuple[Scan, Role, list[Dropped]]]:
@@ -133,31 +139,47 @@ class EpochDriver:
 
     # ---- operators
 
-    def operators(self) -> None:
-        """Run every operator that the executors did not finish, in plan order; then the views."""
-        for i, view in enumerate(self.plan.views):
-            operator = view.operator
-            first = needs_first_row(operator, self.version)
-            if i in self.spread and (self.spread[i] or not first):
-                runs = self.spread[i]
-            else:
-                runs = self._advance(i, view, needs_first_row=first)
-            for spec in operator.states:
-                step = operator.state_step(spec)
-                self._add(step, [r for r in runs if r.step == step], self.clocks[i].watermark)
-            if operator.follows is not None:
-                files = tuple(r.file for r in self.out.version.of(operator.step))
-                self.cache.notes[operator.step] = (str(self.given.tables[operator.follows]), files)
-            self._deliver(i, view)
-        self._tell_errors()
+    def received(self, graph: Graph, results: Results) -> None:
+        """Add what the executors gave: results of their operators, and rows of scans for the others."""
+        for i, rows in results.rows.items():
+            self.frames.setdefault(i, []).extend(rows)
+        for i, node in graph.nodes.items():
+            result = results.operators.get(i) or OperatorResult()
+            self.spread[i], self.changes[i], self.panes[i] = result.runs, result.changes, result.panes
+            self.dropped[i] = result.dropped
+            if node.finish is not None:
+                self.final[i] = result.final
+            self._failed(node.view, Outcome(failures=tuple(result.failures), skipped=result.skipped))
 
-    def _advance(self, i: int, view: PlannedView, *, needs_first_row: bool) -> list[StateRun]:
+    def operators(self, only: Container[int] | None = None) -> None:
+        """Run every operator that the executors did not finish, in plan order; then the views. With `only`, run just
+        these.
+        """
+        for i, view in enumerate(self.plan.views):
+            if i not in self._done and (only is None or i in only):
+                self._operator(i, view)
+                self._done.add(i)
+        if only is None:
+            self._tell_errors()
+
+    def _operator(self, i: int, view: PlannedView) -> None:
+        operator = view.operator
+        runs = self.spread[i] if i in self.spread else self._advance(i, view)
+        for spec in operator.states:
+            step = operator.state_step(spec)
+            self._add(step, [r for r in runs if r.step == step], self.clocks[i].watermark)
+        if operator.follows is not None:
+            files = tuple(r.file for r in self.out.version.of(operator.step))
+            self.cache.notes[operator.step] = (str(self.given.tables[operator.follows]), files)
+        self._deliver(i, view)
+
+    def _advance(self, i: int, view: PlannedView) -> list[StateRun]:
         """Run one operator in the driver. Returns the runs it wrote."""
         operator, clock = view.operator, self._clock(i)
         inputs = self._inputs_of(i, view)
         if not operator.stateful and all(rows is None for rows in inputs.values()):
             return []
-        if needs_first_row and all(rows is None or not len(rows) for rows in inputs.values()):
+        if needs_first_row(operator, self.version) and all(rows is None or not len(rows) for rows in inputs.values()):
             clock = replace(clock, begins=True)
         states = states_of(self.cache, operator, self.version)
         outcome = advance(operator, inputs, states, clock, self.services)
@@ -194,10 +216,14 @@ class EpochDriver:
         changed = self.changes.get(i, [])
         if changed:
             changes = changed[0] if len(changed) == 1 else pl.concat(changed, how="vertical_relaxed")
-            if view.operator.appends:
+            if i in self.final:
+                self.handed[view.name] = changes
+            elif view.operator.appends:
                 self._appended(view, changes)
             else:
                 self._changed(view, changes)
+        if self.final.get(i):
+            self._show(view, pa.concat_tables(self.final[i], promote_options="permissive"))
         if self.panes.get(i):
             panes = pl.concat(self.panes[i], how="vertical_relaxed")
             numbered = panes.with_columns(pl.lit(self.given.number).cast(pl.Int64).alias("epoch"))
@@ -219,8 +245,11 @@ class EpochDriver:
         if view.inner:
             return
         final = self.post(view, changes.to_arrow())
-        if not final.num_rows:
-            return
+        if final.num_rows:
+            self._show(view, final)
+
+    def _show(self, view: PlannedView, final: pa.Table) -> None:
+        """The finished changes of a view."""
         self.out.changes[view.name] = self.out.stored[view.name] = final
         if not view.operator.one_change_per_row:
             self.out.stored[view.name] = net(polars(final), view.identity or ()).to_arrow()
@@ -247,16 +276,17 @@ class EpochDriver:
 
     def _came(self, view: PlannedView, side: Side) -> pl.DataFrame | None:
         """The changes that arrived at one side of an operator."""
-        found = []
-        for take in side.takes:
-            given = self.handed.get(take.view)
-            if given is not None and take.ops:
-                given = self._taken_of(view, take, given)
-            if given is not None and len(given):
-                found.append(given)
+        found = [rows for take in side.takes if (rows := self.taken_by(view, take)) is not None]
         if len(found) < 2:
             return found[0] if found else None
         return pl.concat([f.select(OP, *side.columns) for f in found], how="vertical_relaxed")
+
+    def taken_by(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
+        """The changes of another operator that an operator takes; None if there are none."""
+        given = self.handed.get(take.view)
+        if given is not None and take.ops:
+            given = self._taken_of(view, take, given)
+        return given if given is not None and len(given) else None
 
     def _taken_of(self, view: PlannedView, take: Take, changes: pl.DataFrame) -> pl.DataFrame:
         only = take.ops[0] if len(take.ops) == 1 else None

@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from millstream.engine.driver.epoch_io import polars
 from millstream.engine.input import prelude
 from millstream.engine.spark.frames import frame_of
 from millstream.errors import Unsupported
-from millstream.kernels import native_expressions
+from millstream.kernels.native_projection import projected
 from millstream.model.reserved import OP
-from millstream.plan.lowering.native_subset import quick_sql
+from millstream.plan.lowering.native_subset import native_projection
 from millstream.plan.parts import Batches, Explode, Op, Project
 from millstream.plan.rules.output_bounds import bounded
 
@@ -40,25 +40,13 @@ def _swift(ops: Sequence[Op], changes: pa.Table) -> pa.Table | None:
     """The result of projections over changes if they need no Spark: renamed columns, plain comparisons. For few rows, a
     Spark job takes longer than everything else.
     """
-    if not changes.num_rows or not all(isinstance(op, Project) for op in ops):
+    if not changes.num_rows:
         return None
-    rows = pl.from_arrow(changes)
-    assert isinstance(rows, pl.DataFrame)
-    for op in ops:
-        assert isinstance(op, Project)
-        told = [quick_sql(c.sql) for c in op.columns]
-        made = [None if t is None else native_expressions.value(t, rows) for t in told]
-        if any(m is None for m in made):
-            return None
-        if op.keep is not None:
-            condition = quick_sql(op.keep)
-            kept = None if condition is None else native_expressions.holds(condition, rows)
-            if kept is None:
-                return None
-            rows = rows.filter(kept)
-        named = [m.alias(c.name) for m, c in zip(made, op.columns, strict=True) if m is not None]
-        rows = rows.select(OP, *named)
-    return rows.to_arrow()
+    native = [native_projection(op) for op in ops]
+    if any(n is None for n in native):
+        return None
+    rows = projected(polars(changes), [n for n in native if n is not None], (OP,))
+    return None if rows is None else rows.to_arrow()
 
 
 def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:

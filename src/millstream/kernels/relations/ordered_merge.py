@@ -6,14 +6,28 @@ after the watermark has passed its time is late: later rows have already been em
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 
 from millstream.kernels.aggregates.partials import ORDER
+from millstream.kernels.hashing import hashed
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import OperatorClock, Outcome, keeping
 from millstream.kernels.relations.hold_until import is_due
-from millstream.kernels.relations.pass_through import SCAN_INPUT
+from millstream.kernels.relations.pass_through import SCAN_INPUT as PASSED_ON
+from millstream.kernels.scan_input import Role
 from millstream.plan.operators.relations.ordered_merge import OrderedMerge
+
+
+def _select(rows: pl.DataFrame, role: Role) -> pl.DataFrame:
+    """The rows with the hash of the key by which the next operator is distributed, so that they can wait there."""
+    kept = PASSED_ON.select(rows, role)
+    keys = role.operator.keys
+    return kept.with_columns(pl.Series("$h", hashed(kept, keys)[0], dtype=pl.Int64)) if keys else kept
+
+
+SCAN_INPUT = replace(PASSED_ON, select=_select)
 
 
 def advance(
@@ -34,7 +48,7 @@ def advance(
         return keeping(released)
     order = [c for c in ORDER if c in rows.columns]
     new_state = rows.sort(*order, maintain_order=True).with_columns(
-        pl.lit(0, pl.Int64).alias("$h"),
+        pl.col("$h") if "$h" in rows.columns else pl.lit(0, pl.Int64).alias("$h"),
         (pl.int_range(pl.len(), dtype=pl.Int64) + number).alias("$no"),
         (pl.col("$ts") + 1).alias("$x"),
     )

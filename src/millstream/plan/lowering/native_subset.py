@@ -14,6 +14,7 @@ import sqlglot
 from sqlglot import exp
 
 from millstream.model.steps.event_times import interval_micros
+from millstream.plan.parts import Column, NativeProjection, Op, Project
 
 Quick = tuple[Any, ...]
 
@@ -32,6 +33,23 @@ def quick_sql(sql: str) -> Quick | None:
     """Parse a condition or value written for Spark; None if it is outside the subset."""
     node = sqlglot.parse_one(sql, dialect="spark")
     return quick(node) or quick_value(node)
+
+
+@functools.lru_cache(maxsize=1_000)
+def native_projection(op: Op) -> NativeProjection | None:
+    """A step that kernels can evaluate, if the types of its columns allow it; None if only Spark can."""
+    if not isinstance(op, Project):
+        return None
+    values = [(c.name, _value_of(c.sql)) for c in op.columns]
+    keep = None if op.keep is None else quick(sqlglot.parse_one(op.keep, dialect="spark"))
+    if (op.keep is not None and keep is None) or any(value is None for _, value in values):
+        return None
+    return NativeProjection(keep, tuple((name, value) for name, value in values if value is not None))
+
+
+def _value_of(sql: str) -> Quick | None:
+    name = Column("", sql).only_names
+    return quick_sql(sql) if name is None else ("col", name)
 
 
 def quick(node: exp.Expr) -> Quick | None:

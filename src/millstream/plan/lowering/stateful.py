@@ -74,9 +74,18 @@ class StatefulLowering:
         feeds: dict[Feed, None] = {}
         for take in (t for s in sides for t in s.takes):
             feeds.update(dict.fromkeys(self._view(take.view).operator.feeds))
+        self._distribute(sides, keys)
         sides = tuple(replace(s, stored=all(self._is_table(t.view) for t in s.takes)) for s in sides)
         ttl = None if not any(s.takes for s in sides) else self.ttl
         return kind(name, keys=keys, sides=sides, feeds=tuple(feeds), ends=ends, ttl=ttl, **own)
+
+    def _distribute(self, sides: tuple[Side, ...], keys: tuple[str, ...]) -> None:
+        """Let ordered rows wait in the shard of the operator that takes them."""
+        for take in (t for s in sides for t in s.takes if not t.ops):
+            at = next(i for i, v in enumerate(self.scans.views) if v.name == take.view)
+            view = self.scans.views[at]
+            if isinstance(view.operator, OrderedMerge) and set(keys) <= set(view.operator.rows):
+                self.scans.views[at] = replace(view, operator=replace(view.operator, keys=keys))
 
     def _is_table(self, view: str) -> bool:
         operator = self._view(view).operator

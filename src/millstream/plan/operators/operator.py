@@ -185,6 +185,23 @@ class Operator:
         """The fractions of the data that its triggers wait for."""
         return ()
 
+    # ---- placement
+
+    @property
+    def driver_only(self) -> str | None:
+        """Why it runs in the driver and never on the executors; None if it can run there."""
+        return None
+
+    @property
+    def order_matters(self) -> bool:
+        """Whether its results depend on the order in which the rows of a key arrive."""
+        return False
+
+    @property
+    def orders_rows(self) -> tuple[str, ...]:
+        """The columns of its rows that give their order, wherever they were computed."""
+        return ()
+
     # ---- results
 
     @property

@@ -124,6 +124,11 @@ class Aggregation(Operator):
         """A correction that its condition leaves out still revises the record before it."""
         return not self.corrected
 
+    @property
+    def driver_only(self) -> str | None:
+        """A record and the one it revises may belong to different keys."""
+        return "records revise records of other keys" if self.corrected else None
+
     # ---- results
 
     @property

@@ -23,6 +23,11 @@ class UserAggregation(ChangingAggregation):
         """False: it keeps accumulators."""
         return False
 
+    @property
+    def order_matters(self) -> bool:
+        """Values are added in the order in which they arrive."""
+        return True
+
     @staticmethod
     def fits(measures: tuple[Measure, ...]) -> bool:
         """Whether accumulators suffice: there are user-defined aggregates, and every measure can retract."""

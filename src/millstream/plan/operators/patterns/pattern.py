@@ -56,6 +56,11 @@ class PatternMatch(Operator):
         return True
 
     @property
+    def order_matters(self) -> bool:
+        """Rows with equal times match in the order in which they arrive."""
+        return True
+
+    @property
     def result(self) -> tuple[str, ...]:
         """The columns of a result."""
         late = (TIMED_OUT,) if self.timeouts else ()

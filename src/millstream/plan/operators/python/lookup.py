@@ -52,6 +52,11 @@ class AsyncLookup(Operator):
         return True
 
     @property
+    def driver_only(self) -> str | None:
+        """Its results are recorded there before they are used."""
+        return "the driver makes the calls and records their results"
+
+    @property
     def result(self) -> tuple[str, ...]:
         """The columns of the row, and of its result."""
         return (*self.columns, *self.schema.names)

@@ -72,6 +72,11 @@ class ProcessOperator(Operator):
         return True
 
     @property
+    def order_matters(self) -> bool:
+        """The function is called row by row."""
+        return True
+
+    @property
     def result(self) -> tuple[str, ...]:
         """The columns of its results."""
         return self.result_columns

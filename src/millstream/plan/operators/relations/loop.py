@@ -55,6 +55,11 @@ class Loop(Operator):
     format_name: ClassVar[str] = "Loop"
 
     @property
+    def driver_only(self) -> str | None:
+        """Its iterations run there."""
+        return "a loop runs to its fixpoint in the driver"
+
+    @property
     def result(self) -> tuple[str, ...]:
         """The columns of its rows."""
         return (*self.names, *ROW)

@@ -32,6 +32,11 @@ class OrderedMerge(PassThrough):
         """The rows that wait."""
         return (StateSpec("rows", unique=("$h", "$no")),)
 
+    @property
+    def orders_rows(self) -> tuple[str, ...]:
+        """Event time, then partition and offset."""
+        return ("$ts", "$part", "$pos")
+
     def state_text(self, names: ExplainNames) -> str:
         """The rows that wait."""
         return "rows until the watermark has passed them"

@@ -63,6 +63,11 @@ class PassThrough(Operator):
         """True if rows are emitted by position."""
         return self.by_place
 
+    @property
+    def orders_rows(self) -> tuple[str, ...]:
+        """Partition and offset, if rows are emitted by position."""
+        return ("$part", "$pos") if self.by_place else ()
+
     def bind_scans(self, types: ScanTypes, *, retract: bool) -> Bound:
         """The types of the columns that it hands on."""
         del retract

@@ -1,0 +1,191 @@
+"""Which operators of a plan run on the executors, at which level, and how changes get from one to the next.
+
+Level 0 is the task that reads a scan; it also runs operators that only pass rows on. An operator with state runs one
+level after the last operator that feeds it. The driver runs the others: operators without a source upstream before the
+job, operators that need the driver (and everything downstream of them) after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+import pyarrow as pa
+
+from millstream.kernels.native_expressions import holds
+from millstream.kernels.native_projection import projected
+from millstream.plan.lowering.native_subset import native_projection
+from millstream.plan.operators.inputs import Side, Take
+from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.relations.join import Join
+from millstream.plan.parts import NativeProjection, Op
+from millstream.plan.plan import Plan, PlannedView
+
+
+@dataclass(frozen=True)
+class Edge:
+    """How the changes of an operator reach one side of another: the view of the other, the side, and the projections
+    on the way.
+    """
+
+    view: int
+    side: int
+    projections: tuple[NativeProjection, ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator on the executors."""
+
+    number: int
+    view: PlannedView
+    level: int
+    edges: tuple[Edge, ...] = ()
+    to_driver: bool = False
+    """Whether an operator in the driver takes its changes."""
+    finish: tuple[NativeProjection, ...] | None = None
+    """The projections that finish the changes of its view; None if the driver finishes them."""
+
+    @property
+    def operator(self) -> Operator:
+        """Its operator."""
+        return self.view.operator
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The operators of a plan by the number of their view."""
+
+    nodes: dict[int, Node] = field(default_factory=dict)
+    first: tuple[int, ...] = ()
+    """The operators without a source upstream, which the driver runs before the job."""
+    sends: tuple[tuple[Edge, Take], ...] = ()
+    """Where the changes of operators go that the driver runs before the job. The driver evaluates the ops of the
+    take.
+    """
+    reasons: dict[int, str] = field(default_factory=dict)
+    """By operator that the driver runs after the job: why."""
+
+    @property
+    def levels(self) -> int:
+        """The last level."""
+        return max((n.level for n in self.nodes.values()), default=0)
+
+    @property
+    def pays(self) -> bool:
+        """Whether the executors have more to do than to read."""
+        return any(n.level or not n.view.inner for n in self.nodes.values())
+
+    def at(self, level: int) -> list[Node]:
+        """The operators of a level, in plan order."""
+        return [n for _, n in sorted(self.nodes.items()) if n.level == level]
+
+
+def graph_of(plan: Plan) -> Graph:
+    """The graph of a bound plan."""
+    numbers = {v.name: i for i, v in enumerate(plan.views)}
+    first = tuple(i for i, v in enumerate(plan.views) if not v.operator.feeds)
+    levels: dict[int, int] = {}
+    reasons: dict[int, str] = {}
+    for i, view in enumerate(plan.views):
+        if i in first:
+            continue
+        why = _driver_reason(plan, view, levels, first, numbers)
+        if why is not None:
+            reasons[i] = why
+            continue
+        before = [levels[numbers[n]] for n in view.operator.inputs if numbers[n] in levels]
+        levels[i] = 1 + max(before, default=0) if view.operator.stateful or view.operator.sides else 0
+    edges: dict[int, list[Edge]] = {}
+    sends: list[tuple[Edge, Take]] = []
+    to_driver: set[int] = set()
+    for i, view in enumerate(plan.views):
+        for s, side in enumerate(view.operator.sides):
+            for take in side.takes:
+                producer = numbers[take.view]
+                if i in levels and producer in first:
+                    sends.append((Edge(i, s, ()), take))
+                elif i in levels:
+                    edges.setdefault(producer, []).append(Edge(i, s, _native(take.ops)))
+                else:
+                    to_driver.add(producer)
+    nodes = {
+        i: Node(i, plan.views[i], level, tuple(edges.get(i, ())), i in to_driver, _finish(plan.views[i]))
+        for i, level in levels.items()
+    }
+    return Graph(nodes, first, tuple(sends), reasons)
+
+
+def _driver_reason(
+    plan: Plan, view: PlannedView, levels: dict[int, int], first: Sequence[int], numbers: dict[str, int]
+) -> str | None:
+    """Why the driver must run an operator; None if executors can."""
+    operator = view.operator
+    if operator.driver_only is not None:
+        return operator.driver_only
+    for side in operator.sides:
+        for take in side.takes:
+            producer = plan.view(take.view)
+            if numbers[take.view] in first:
+                continue
+            if numbers[take.view] not in levels:
+                return f"its input comes from {view_name(producer)}, which runs in the driver"
+            if operator.order_matters and not producer.operator.orders_rows:
+                return "it depends on the order of rows that come from another operator"
+            if not _is_native(take.ops, producer):
+                return "Spark computes its input in the driver"
+    if isinstance(operator, Join) and operator.test is not None and not _pairs_are_native(operator):
+        return "Spark evaluates its condition in the driver"
+    return None
+
+
+def view_name(view: PlannedView) -> str:
+    """An operator, for users."""
+    return f"`{view.operator.step}`"
+
+
+def _finish(view: PlannedView) -> tuple[NativeProjection, ...] | None:
+    """How the executors finish the changes of a view; None if they cannot, or need not."""
+    if view.inner or view.operator.appends:
+        return ()
+    ops: tuple[Op, ...] = () if view.post is None else (view.post,)
+    return _native(ops) if _is_native(ops, view) else None
+
+
+def _native(ops: Sequence[Op]) -> tuple[NativeProjection, ...]:
+    found = [native_projection(op) for op in ops]
+    return tuple(p for p in found if p is not None)
+
+
+def _is_native(ops: Sequence[Op], producer: PlannedView) -> bool:
+    """Whether kernels can evaluate the ops over the results of an operator."""
+    compiled = [native_projection(op) for op in ops]
+    if any(c is None for c in compiled):
+        return False
+    if all(c is None or c.renames for c in compiled):
+        return True
+    if producer.results is None:
+        return False
+    return projected(_empty(producer.results), _native(ops)) is not None
+
+
+def _pairs_are_native(operator: Join) -> bool:
+    """Whether the kernel can evaluate the condition of a join."""
+    assert operator.test is not None
+    if operator.test.quick is None:
+        return False
+    kinds = {c: t for side in operator.sides for c, t in zip(side.columns, side.types, strict=True)}
+    pairs = _empty(pa.schema([(c, kinds[c]) for c in operator.test.columns]))
+    return holds(operator.test.quick, pairs) is not None
+
+
+def _empty(schema: pa.Schema) -> pl.DataFrame:
+    frame = pl.from_arrow(schema.empty_table())
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def taken_columns(side: Side) -> list[str]:
+    """The columns that a side reads of its input."""
+    return list(dict.fromkeys((*side.columns, *side.names)))

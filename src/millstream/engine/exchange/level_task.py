@@ -1,0 +1,140 @@
+"""The task of one level and one shard: runs its operators over the state of the shard, and sends their results."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import orjson
+import polars as pl
+
+from millstream.engine.driver.driver import states_of, write_outcome
+from millstream.engine.exchange.graph import Node
+from millstream.engine.exchange.parcels import (
+    DROPPED,
+    FAILURES,
+    NEWEST,
+    PANES,
+    ROWS,
+    RUN,
+    SIDE,
+    Batches,
+    Parcel,
+    Sender,
+    parcels_of,
+)
+from millstream.engine.exchange.routes import Routes, in_order
+from millstream.kernels.intake import gather
+from millstream.kernels.kernel import NO_SERVICES, Services, advance
+from millstream.kernels.outcome import OperatorClock, Outcome
+from millstream.model.reserved import OP
+from millstream.state.shard import RunCache, shard_range
+from millstream.state.version import Version
+
+
+@dataclass(frozen=True)
+class LevelTask:
+    """What the tasks of one level need."""
+
+    level: int
+    routes: Routes
+    root: str
+    epoch: int
+    attempt: int
+    version: Version
+    clocks: Mapping[int, OperatorClock]
+    services: Services = NO_SERVICES
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The operators of the level."""
+        return self.routes.graph.at(self.level)
+
+    def run(self, batches: Batches, shard: int, attempt: int) -> Batches:
+        """Run the operators of one shard. Parcels for later levels and for the driver pass through."""
+        mine: dict[tuple[int, int], list[Parcel]] = {}
+        newest: dict[str, int] = {}
+        here = {node.number for node in self.nodes}
+        for parcel in parcels_of(batches):
+            if parcel.kind in (ROWS, SIDE) and parcel.view in here:
+                mine.setdefault((parcel.view, parcel.side), []).append(parcel)
+                continue
+            if parcel.kind == NEWEST:
+                for source, time in orjson.loads(parcel.payload).items():
+                    newest[source] = max(time, newest.get(source, time))
+            yield parcel.batch
+        sender = Sender((self.level << 20) + shard)
+        cache = _cache(self.root)
+        cache.keep(self.version.files)
+        for node in self.nodes:
+            if node.number not in self.routes.whole or shard == 0:
+                yield from self._operator(node, mine, newest, cache, shard, attempt, sender)
+
+    def _operator(
+        self,
+        node: Node,
+        mine: Mapping[tuple[int, int], list[Parcel]],
+        newest: Mapping[str, int],
+        cache: RunCache,
+        shard: int,
+        attempt: int,
+        sender: Sender,
+    ) -> Batches:
+        """Run one operator and send what it gives."""
+        operator, whole = node.operator, node.number in self.routes.whole
+        inputs, begins = self._inputs(node, mine), False
+        if all(rows is None for rows in inputs.values()):
+            if not operator.stateful:
+                return
+            begins = whole  # it is never empty, and gives its first row
+        hashes = None if whole else shard_range(shard, self.routes.shards)
+        states = states_of(cache, operator, self.version, hashes)
+        clock = replace(self.clocks[node.number], shard=shard, shards=self.routes.shards, begins=begins)
+        if operator.ttl is not None:
+            clock = replace(
+                clock, newest=max((newest[s] for s in operator.sources if s in newest), default=clock.newest)
+            )
+        outcome = advance(operator, inputs, states, clock, self.services)
+        name = f"{self.epoch:012d}-{self.attempt}-{shard}-{attempt}"
+        for run in write_outcome(cache.root, operator, outcome, name):
+            yield sender.data(RUN, node.number, orjson.dumps(run.to_json()))
+        yield from self._reported(node, outcome, sender)
+        if outcome.changes is not None and len(outcome.changes):
+            file = f"{name}-{node.number}.arrow"
+            yield from self.routes.deliver(node, outcome.changes, sender, file)
+
+    def _inputs(self, node: Node, mine: Mapping[tuple[int, int], list[Parcel]]) -> dict[str, pl.DataFrame | None]:
+        """The inputs of an operator by side, in an order that does not depend on the shuffle."""
+        operator = node.operator
+        if operator.reads_scans:
+            frames = _frames(mine.get((node.number, 0), ()))
+            return {"rows": gather(operator, frames)}
+        found: dict[str, pl.DataFrame | None] = {}
+        for i, (name, side) in enumerate(zip(operator.side_names, operator.sides, strict=False)):
+            frames = _frames(mine.get((node.number, i), ()))
+            if len(side.takes) > 1:
+                frames = [f.select(OP, *side.columns) for f in frames]
+            found[name] = in_order(pl.concat(frames, how="vertical_relaxed")) if frames else None
+        return found
+
+    def _reported(self, node: Node, outcome: Outcome, sender: Sender) -> Batches:
+        """What the driver must know of an outcome, besides its changes."""
+        if outcome.panes is not None and len(outcome.panes):
+            yield from sender.rows(PANES, node.number, outcome.panes)
+        if outcome.dropped:
+            yield sender.data(DROPPED, node.number, orjson.dumps([list(d) for d in outcome.dropped]))
+        if outcome.failures or outcome.skipped:
+            failed = {"failures": [list(f) for f in outcome.failures], "skipped": outcome.skipped}
+            yield sender.data(FAILURES, node.number, orjson.dumps(failed))
+
+
+def _frames(parcels: Iterable[Parcel]) -> list[pl.DataFrame]:
+    return [p.rows() for p in sorted(parcels, key=lambda p: p.place)]
+
+
+@functools.cache
+def _cache(root: str) -> RunCache:
+    """The open runs of a worker process: the next task finds them mapped."""
+    return RunCache(Path(root), verify=False)

@@ -1,0 +1,112 @@
+"""Parcels: the rows of one Spark shuffle that serves operators with any columns.
+
+A parcel holds an Arrow stream of rows, or JSON, for one view and one shard. `origin` and `number` are the place of the
+parcel among all others: the partition of the task that sent it, and a counter. A task sorts its parcels by them, so its
+result does not depend on the order in which a shuffle delivers them. Large frames are cut into several parcels.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+PARCEL = "kind STRING, view INT, side INT, shard INT, origin INT, number INT, payload BINARY"
+DRIVER = -1
+"""The origin of parcels that the driver sends: they come before all others."""
+PARCEL_BYTES = 8 << 20
+"""A frame of more bytes than this is cut into several parcels."""
+
+_NUMBERS = ("view", "side", "shard", "origin", "number")
+SCHEMA = pa.schema([("kind", pa.string()), *((n, pa.int32()) for n in _NUMBERS), ("payload", pa.binary())])
+
+Batches = Iterator[pa.RecordBatch]
+
+ROWS, SIDE, NEWEST = "rows", "side", "newest"
+"""Kinds for tasks: rows of a scan for an operator, changes for a side of an operator, newest event times."""
+COUNTS, RUN, CHANGES, FINAL, FILE, PANES, DROPPED, FAILURES = (
+    "counts",
+    "run",
+    "changes",
+    "final",
+    "file",
+    "panes",
+    "dropped",
+    "failures",
+)
+"""Kinds for the driver: the counts of a scan, a run, changes of an operator, finished changes of a view (or the file
+that holds them), panes, dropped records, rows that user code failed on.
+"""
+
+
+class Parcel(NamedTuple):
+    """One parcel. `view` is the number of a view in the plan; for counts, of a scan."""
+
+    kind: str
+    view: int
+    side: int
+    shard: int
+    origin: int
+    number: int
+    batch: pa.RecordBatch
+    """The parcel as a batch of one row."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its place among the parcels of one kind, view and side."""
+        return self.origin, self.number
+
+    @property
+    def payload(self) -> memoryview:
+        """Its bytes."""
+        return memoryview(self.batch.column(len(SCHEMA) - 1)[0].as_buffer())
+
+    def rows(self) -> pl.DataFrame:
+        """The rows of a frame that it holds."""
+        frame = pl.from_arrow(pa.ipc.open_stream(self.payload).read_all())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+
+class Sender:
+    """Makes the parcels of one task."""
+
+    def __init__(self, origin: int) -> None:
+        self.origin = origin
+        self._number = 0
+
+    def data(self, kind: str, view: int, payload: bytes, shard: int = 0) -> pa.RecordBatch:
+        """A parcel with some bytes."""
+        return self._batch(kind, view, 0, shard, payload)
+
+    def rows(self, kind: str, view: int, frame: pl.DataFrame, shard: int = 0, side: int = 0) -> Batches:
+        """Parcels with the rows of a frame."""
+        parts = 1 + int(frame.estimated_size()) // PARCEL_BYTES
+        size = max(1, -(-len(frame) // parts))
+        for start in range(0, len(frame), size):
+            yield self._batch(kind, view, side, shard, pack(frame.slice(start, size)))
+
+    def _batch(self, kind: str, view: int, side: int, shard: int, payload: bytes) -> pa.RecordBatch:
+        self._number += 1
+        values = [[kind], [view], [side], [shard], [self.origin], [self._number], [payload]]
+        return pa.RecordBatch.from_arrays(
+            [pa.array(v, f.type) for v, f in zip(values, SCHEMA, strict=True)], schema=SCHEMA
+        )
+
+
+def parcels_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
+    """The parcels in some batches."""
+    for batch in batches:
+        head = [batch.column(i).to_pylist() for i in range(len(SCHEMA) - 1)]
+        for at, (kind, view, side, shard, origin, number) in enumerate(zip(*head, strict=True)):
+            yield Parcel(kind, view, side, shard, origin, number, batch.slice(at, 1))
+
+
+def pack(frame: pl.DataFrame) -> bytes:
+    """A frame as an Arrow stream, which `Parcel.rows` reads."""
+    sink = io.BytesIO()
+    frame.write_ipc_stream(sink, compat_level=pl.CompatLevel.newest())
+    return sink.getvalue()

@@ -1,0 +1,161 @@
+"""Sends the changes of an operator to their receivers: other operators by key group, the view, the driver.
+
+Tasks call it for every operator they run, and the driver for the operators that it runs before the job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from millstream.engine.driver.epoch_io import polars
+from millstream.engine.driver.update_pairs import paired
+from millstream.engine.exchange.graph import Edge, Graph, Node, taken_columns
+from millstream.engine.exchange.parcels import CHANGES, DRIVER, FILE, FINAL, SIDE, Batches, Sender
+from millstream.kernels.hashing import hashed
+from millstream.kernels.native_projection import projected
+from millstream.kernels.relations.changes import types_of
+from millstream.model.reserved import OP
+from millstream.plan.operators.inputs import Take
+from millstream.plan.operators.operator import Operator
+from millstream.plan.plan import Plan, PlannedView
+from millstream.state.shard import shard_of
+
+FILE_BYTES = 1 << 20
+"""Finished changes of more bytes than this become a file that the driver maps; smaller ones travel as a parcel."""
+
+_ORDER = "$order"
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where changes go in one epoch."""
+
+    graph: Graph
+    shards: int
+    whole: frozenset[int]
+    """The operators that run in one shard in this epoch, over all of their state."""
+    files: str
+    """The folder for files of finished changes."""
+
+    def deliver(self, node: Node, changes: pl.DataFrame, sender: Sender, file: str) -> Batches:
+        """Send the changes of an operator. `file` is the name of a file for the changes of its view."""
+        view, operator = node.view, node.operator
+        if operator.appends:
+            changes = _appended(node, changes)
+        for edge in node.edges:
+            yield from self.along(edge, changes, operator.orders_rows, sender)
+        if node.to_driver:
+            yield from sender.rows(CHANGES, node.number, _plain(changes, operator.orders_rows))
+        if view.inner:
+            return
+        if node.finish is None:
+            if not node.to_driver:
+                yield from sender.rows(CHANGES, node.number, changes)
+            return
+        final = _plain(changes, operator.orders_rows)
+        if node.finish:
+            done = projected(final, node.finish, (OP,))
+            assert done is not None, "the graph has checked that kernels can compute it"
+            final = polars(paired(view, done.to_arrow()))
+        if not len(final):
+            return
+        if final.estimated_size() <= FILE_BYTES:
+            yield from sender.rows(FINAL, node.number, final)
+        else:
+            path = Path(self.files) / file
+            write_table(path, final.to_arrow())
+            yield sender.data(FILE, node.number, path.name.encode())
+
+    def along(self, edge: Edge, changes: pl.DataFrame, order: Sequence[str], sender: Sender) -> Batches:
+        """Send changes to one side of an operator, each row to the shard of its key."""
+        operator = self.graph.nodes[edge.view].operator
+        side = operator.sides[edge.side]
+        carried = tuple(f"{_ORDER}{i}" for i in range(len(order)))
+        rows = projected(changes, edge.projections, (OP, *carried)) if edge.projections else changes
+        assert rows is not None, "the graph has checked that kernels can compute it"
+        rows = rows.select(OP, *carried, *taken_columns(side))
+        for shard, part in self.split(edge.view, _hashes(operator, edge.side, rows), rows):
+            yield from sender.rows(SIDE, edge.view, part, shard, edge.side)
+
+    def split(self, view: int, hashes: np.ndarray, rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+        """The rows of an operator by shard, from the hashes of their keys. The order of rows is preserved."""
+        if not len(rows):
+            return
+        if view in self.whole or self.shards == 1:
+            yield 0, rows
+            return
+        owner = shard_of(hashes, self.shards)
+        first = int(owner[0])
+        if (owner == first).all():
+            yield first, rows
+            return
+        order = np.argsort(owner, kind="stable")
+        ordered = rows[pl.Series(order, dtype=pl.UInt32)]
+        edges = np.searchsorted(owner[order], np.arange(self.shards + 1))
+        for shard in range(self.shards):
+            start, end = int(edges[shard]), int(edges[shard + 1])
+            if end > start:
+                yield shard, ordered.slice(start, end - start)
+
+    def sent(self, driver: ChangesInDriver, plan: Plan) -> list[pa.RecordBatch]:
+        """The changes of operators that the driver has run, as parcels for operators on the executors."""
+        sender = Sender(DRIVER)
+        found: list[pa.RecordBatch] = []
+        for edge, take in self.graph.sends:
+            rows = driver.taken_by(plan.views[edge.view], take)
+            if rows is not None:
+                found += self.along(edge, rows, (), sender)
+        return found
+
+
+class ChangesInDriver(Protocol):
+    """The driver's part of an epoch, as far as it sends changes."""
+
+    def taken_by(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
+        """The changes of an operator that another takes."""
+        ...
+
+
+def in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows by the columns that give their order, if they have such columns; without these columns."""
+    order = [c for c in rows.columns if c.startswith(_ORDER)]
+    return rows.sort(order, maintain_order=True).drop(order) if order else rows
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a table as an Arrow file that appears under its name when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = path.with_name(f".{path.name}.tmp")
+    with pa.OSFile(str(temp), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    os.replace(temp, path)
+
+
+def _appended(node: Node, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of scans as inserts, with the columns of their order."""
+    view, order = node.view, node.operator.orders_rows
+    hidden = [pl.col("$ts").cast(pl.Datetime("us", "UTC"))] if "$ts" in view.hidden else []
+    places = [pl.col(c).alias(f"{_ORDER}{i}") for i, c in enumerate(order)]
+    return rows.select(pl.lit("+I").alias(OP), *places, *view.columns, *hidden)
+
+
+def _plain(changes: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
+    """Changes in their order, without the columns that give it."""
+    return in_order(changes) if order else changes
+
+
+def _hashes(operator: Operator, side: int, rows: pl.DataFrame) -> np.ndarray:
+    """The hashes under which the kernel of an operator keeps the keys of rows."""
+    if not operator.keys:
+        return np.full(len(rows), hashed(rows.head(1), ())[0][0] if len(rows) else 0)
+    kinds = types_of(operator.sides[side])
+    keys = rows.select(operator.keys).cast({k: kinds[k] for k in operator.keys})  # type: ignore[arg-type]
+    return hashed(keys, operator.keys)[0]

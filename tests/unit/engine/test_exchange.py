@@ -1,0 +1,164 @@
+"""The operators of a large epoch on the executors: which run there, at which level, and how rows travel."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from millstream.engine.exchange import parcels, routes
+from millstream.engine.exchange.graph import Graph
+from millstream.engine.exchange.parcels import PARCEL_BYTES, ROWS, Sender, parcels_of
+from millstream.engine.exchange.routes import Routes, in_order
+from millstream.kernels.outcome import EPOCH_ROWS, OperatorClock
+from millstream.state.shard import shard_of
+from tests.sql.engine import QueryEngine, QueryScript
+from tests.sql.test_relations import flow_of, row
+
+JOINED = "(SELECT a.k, a.v, b.v AS w FROM a JOIN b ON a.k = b.k)"
+
+
+def graph_of(sql: str) -> Graph:
+    with tempfile.TemporaryDirectory() as folder, QueryScript(flow_of({"v": sql}), folder) as script:
+        engine = script._loop.engine
+        assert isinstance(engine, QueryEngine)
+        return engine.graph
+
+
+def levels(sql: str) -> dict[str, int]:
+    return {type(n.operator).__name__: n.level for n in graph_of(sql).nodes.values()}
+
+
+# ---------------------------------------------------------------- the graph
+
+
+def test_an_operator_runs_one_level_after_what_feeds_it() -> None:
+    sql = f"SELECT w, count(*) AS n FROM (SELECT DISTINCT k, w FROM {JOINED} j) d GROUP BY w"
+    assert levels(sql) == {"PassThrough": 0, "Join": 1, "DistinctRows": 2, "ChangingAggregation": 3}
+    assert not graph_of(sql).reasons
+
+
+@pytest.mark.parametrize(
+    ("sql", "operator"),
+    [
+        ("SELECT k, count(*) AS n FROM a GROUP BY k", "Aggregation"),
+        ("SELECT DISTINCT k, v FROM a", "DistinctRows"),
+        ("SELECT k FROM a EXCEPT SELECT k FROM b", "SetOperation"),
+        (
+            "SELECT * FROM (SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY v) AS r FROM a) z WHERE r <= 2",
+            "TopN",
+        ),
+        ("SELECT k, sum(v) OVER (PARTITION BY k ORDER BY ts) AS s FROM a", "WindowFunctions"),
+        ("SELECT a.k, b.v FROM a LEFT JOIN b ON a.k = b.k AND a.v < b.v", "Join"),
+        ("SELECT a.k, b.v FROM a ASOF JOIN b ON a.k = b.k AND a.ts >= b.ts", "AsOfJoin"),
+    ],
+)
+def test_an_operator_over_sources_runs_on_the_executors(sql: str, operator: str) -> None:
+    assert levels(sql)[operator] == 1
+
+
+def test_the_driver_runs_what_only_spark_can_evaluate_and_everything_downstream() -> None:
+    found = graph_of("SELECT a.k, count(*) AS n FROM a JOIN b ON a.k = b.k AND abs(a.v) < b.v GROUP BY a.k")
+    assert {type(n.operator).__name__ for n in found.nodes.values()} == {"PassThrough"}
+    first, second = found.reasons.values()
+    assert first == "Spark evaluates its condition in the driver"
+    assert "which runs in the driver" in second
+    assert all(n.to_driver for n in found.nodes.values())
+
+
+def test_an_operator_without_a_source_runs_before_the_job() -> None:
+    found = graph_of("SELECT a.k, x.n FROM a JOIN (SELECT * FROM (VALUES (1, 'one')) t(k, n)) x ON a.k = x.k")
+    assert found.first
+    assert [edge.view for edge, _ in found.sends] == [n.number for n in found.nodes.values() if n.level == 1]
+    assert "Join" in {type(n.operator).__name__ for n in found.nodes.values()}
+
+
+# ---------------------------------------------------------------- the same rows with any number of shards
+
+CHAINS = {
+    "counted": f"SELECT w, count(*) AS n, sum(v) AS s FROM {JOINED} j GROUP BY w",
+    "first": f"SELECT * FROM (SELECT k, v, w, row_number() OVER (PARTITION BY w ORDER BY v, k) AS r FROM {JOINED} j) "
+    "z WHERE r <= 2",
+    "total": f"SELECT count(*) AS n FROM (SELECT DISTINCT k, w FROM {JOINED} j) d",
+    "outer_rows": "SELECT a.k, a.v, b.s FROM a FULL JOIN b ON a.k = b.k AND a.v = b.v",
+    "common": "SELECT k, v FROM a INTERSECT ALL SELECT k, v FROM b",
+    "running": "SELECT k, v, sum(v) OVER (PARTITION BY k ORDER BY ts, v, s) AS t FROM a",
+    "plain": "SELECT k, s FROM a WHERE v > 0",
+}
+
+
+def rows_of(shards: list[int]) -> dict[str, list[str]]:
+    chance = random.Random(7)
+    with tempfile.TemporaryDirectory() as folder, QueryScript(flow_of(CHAINS), folder, shards=shards[0]) as script:
+        for number in shards:
+            if number != shards[0]:
+                script.crash()
+                script.resume(shards=number)
+            for name in ("a", "b"):
+                script.send(name, *(row(chance) for _ in range(12)))
+            script.tick()
+        return {name: sorted(map(repr, script.rows(name))) for name in CHAINS}
+
+
+@pytest.mark.parametrize("shards", [[3, 3, 3], [7, 7, 7], [2, 7, 3], [1, 3, 1]])
+def test_views_do_not_depend_on_the_number_of_shards(shards: list[int]) -> None:
+    assert rows_of(shards) == rows_of([1, 1, 1])
+
+
+def test_files_of_changes_are_what_parcels_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = rows_of([1, 1, 1])
+    monkeypatch.setattr(routes, "FILE_BYTES", 0)
+    monkeypatch.setattr(parcels, "PARCEL_BYTES", 64)
+    assert rows_of([3, 3, 3]) == expected
+
+
+# ---------------------------------------------------------------- parcels
+
+
+def test_a_large_frame_is_cut_into_parcels_that_keep_the_order() -> None:
+    frame = pl.DataFrame({"n": np.arange(5 * PARCEL_BYTES // 16)})
+    sent = list(parcels_of(Sender(3).rows(ROWS, 1, frame)))
+    assert len(sent) > 1
+    assert max(len(p.payload) for p in sent) <= PARCEL_BYTES + 4096
+    random.Random(1).shuffle(sent)
+    again = pl.concat([p.rows() for p in sorted(sent, key=lambda p: p.place)])
+    assert again.equals(frame)
+
+
+def test_rows_go_to_the_shard_of_their_key_in_their_order() -> None:
+    hashes = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 1000)
+    rows = pl.DataFrame({"h": hashes, "n": np.arange(1000)})
+    found = dict(Routes(Graph(), 7, frozenset(), "").split(0, hashes, rows))
+    assert sum(map(len, found.values())) == 1000
+    for shard, part in found.items():
+        assert (shard_of(part["h"].to_numpy(), 7) == shard).all()
+        assert part["n"].is_sorted()
+
+
+def test_an_operator_that_runs_in_one_shard_gets_all_rows_there() -> None:
+    rows = pl.DataFrame({"n": [1, 2]})
+    found = dict(Routes(Graph(), 7, frozenset({4}), "").split(4, np.array([-(2**62), 2**62]), rows))
+    assert {shard: part["n"].to_list() for shard, part in found.items()} == {0: [1, 2]}
+
+
+def test_ordered_rows_are_sorted_where_they_arrive() -> None:
+    rows = pl.DataFrame({"$order0": [1, 0, 0], "$order1": [0, 2, 1], "v": ["c", "b", "a"]})
+    assert in_order(rows).to_dict(as_series=False) == {"v": ["a", "b", "c"]}
+
+
+def test_numbers_of_rows_are_unique_over_epochs_and_shards() -> None:
+    firsts = [OperatorClock(0, 0, epoch=e, shard=s, shards=128).first_row for e in (1, 2) for s in range(128)]
+    assert firsts == sorted(set(firsts))
+    assert min(np.diff(firsts)) >= EPOCH_ROWS // 128
+
+
+def test_a_file_of_changes_appears_when_it_is_complete(tmp_path: Path) -> None:
+    table = pl.DataFrame({"n": [1, 2]}).to_arrow()
+    routes.write_table(tmp_path / "changes" / "a.arrow", table)
+    files: list[Any] = [p.name for p in (tmp_path / "changes").iterdir()]
+    assert files == ["a.arrow"]
