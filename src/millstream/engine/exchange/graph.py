@@ -7,7 +7,7 @@ job, operators that need the driver (and everything downstream of them) after it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -18,9 +18,10 @@ from millstream.kernels.native_projection import projected
 from millstream.plan.lowering.native_subset import native_projection
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
-from millstream.plan.operators.relations.join import Join
+from millstream.plan.operators.relations.join import CONDITION, Join
 from millstream.plan.parts import NativeProjection, Op
 from millstream.plan.plan import Plan, PlannedView
+from millstream.plan.rules.driver_operators import EXPRESSION, driver_reasons
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """An operator on the executors."""
 
     number: int
@@ -57,7 +58,7 @@ class Node:
 class Graph:
     """The operators of a plan by the number of their view."""
 
-    nodes: dict[int, Node] = field(default_factory=dict)
+    nodes: dict[int, GraphNode] = field(default_factory=dict)
     first: tuple[int, ...] = ()
     """The operators without a source upstream, which the driver runs before the job."""
     sends: tuple[tuple[Edge, Take], ...] = ()
@@ -77,7 +78,7 @@ class Graph:
         """Whether the executors have more to do than to read."""
         return any(n.level or not n.view.inner for n in self.nodes.values())
 
-    def at(self, level: int) -> list[Node]:
+    def at(self, level: int) -> list[GraphNode]:
         """The operators of a level, in plan order."""
         return [n for _, n in sorted(self.nodes.items()) if n.level == level]
 
@@ -86,12 +87,13 @@ def graph_of(plan: Plan) -> Graph:
     """The graph of a bound plan."""
     numbers = {v.name: i for i, v in enumerate(plan.views)}
     first = tuple(i for i, v in enumerate(plan.views) if not v.operator.feeds)
+    known = driver_reasons(plan)
     levels: dict[int, int] = {}
     reasons: dict[int, str] = {}
     for i, view in enumerate(plan.views):
         if i in first:
             continue
-        why = _driver_reason(plan, view, levels, first, numbers)
+        why = known.get(view.name) or _needs_spark(plan, view, levels, numbers)
         if why is not None:
             reasons[i] = why
             continue
@@ -111,38 +113,24 @@ def graph_of(plan: Plan) -> Graph:
                 else:
                     to_driver.add(producer)
     nodes = {
-        i: Node(i, plan.views[i], level, tuple(edges.get(i, ())), i in to_driver, _finish(plan.views[i]))
+        i: GraphNode(i, plan.views[i], level, tuple(edges.get(i, ())), i in to_driver, _finish(plan.views[i]))
         for i, level in levels.items()
     }
     return Graph(nodes, first, tuple(sends), reasons)
 
 
-def _driver_reason(
-    plan: Plan, view: PlannedView, levels: dict[int, int], first: Sequence[int], numbers: dict[str, int]
-) -> str | None:
-    """Why the driver must run an operator; None if executors can."""
+def _needs_spark(plan: Plan, view: PlannedView, levels: Mapping[int, int], numbers: Mapping[str, int]) -> str | None:
+    """Why types keep an operator in the driver, or an operator upstream of it; None if they do not."""
     operator = view.operator
-    if operator.driver_only is not None:
-        return operator.driver_only
-    for side in operator.sides:
-        for take in side.takes:
-            producer = plan.view(take.view)
-            if numbers[take.view] in first:
-                continue
-            if numbers[take.view] not in levels:
-                return f"its input comes from {view_name(producer)}, which runs in the driver"
-            if operator.order_matters and not producer.operator.orders_rows:
-                return "it depends on the order of rows that come from another operator"
-            if not _is_native(take.ops, producer):
-                return "Spark computes its input in the driver"
+    for take in (t for side in operator.sides for t in side.takes):
+        producer = plan.view(take.view)
+        if producer.operator.feeds and numbers[take.view] not in levels:
+            return f"its input comes from `{producer.operator.step}`, which runs there"
+        if producer.operator.feeds and not _is_native(take.ops, producer):
+            return EXPRESSION
     if isinstance(operator, Join) and operator.test is not None and not _pairs_are_native(operator):
-        return "Spark evaluates its condition in the driver"
+        return CONDITION
     return None
-
-
-def view_name(view: PlannedView) -> str:
-    """An operator, for users."""
-    return f"`{view.operator.step}`"
 
 
 def _finish(view: PlannedView) -> tuple[NativeProjection, ...] | None:

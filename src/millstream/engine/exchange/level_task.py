@@ -11,7 +11,7 @@ import orjson
 import polars as pl
 
 from millstream.engine.driver.driver import states_of, write_outcome
-from millstream.engine.exchange.graph import Node
+from millstream.engine.exchange.graph import GraphNode
 from millstream.engine.exchange.parcels import (
     DROPPED,
     FAILURES,
@@ -48,7 +48,7 @@ class LevelTask:
     services: Services = NO_SERVICES
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[GraphNode]:
         """The operators of the level."""
         return self.routes.graph.at(self.level)
 
@@ -74,7 +74,7 @@ class LevelTask:
 
     def _operator(
         self,
-        node: Node,
+        node: GraphNode,
         mine: Mapping[tuple[int, int], list[Parcel]],
         newest: Mapping[str, int],
         cache: RunCache,
@@ -105,7 +105,7 @@ class LevelTask:
             file = f"{name}-{node.number}.arrow"
             yield from self.routes.deliver(node, outcome.changes, sender, file)
 
-    def _inputs(self, node: Node, mine: Mapping[tuple[int, int], list[Parcel]]) -> dict[str, pl.DataFrame | None]:
+    def _inputs(self, node: GraphNode, mine: Mapping[tuple[int, int], list[Parcel]]) -> dict[str, pl.DataFrame | None]:
         """The inputs of an operator by side, in an order that does not depend on the shuffle."""
         operator = node.operator
         if operator.reads_scans:
@@ -119,7 +119,7 @@ class LevelTask:
             found[name] = in_order(pl.concat(frames, how="vertical_relaxed")) if frames else None
         return found
 
-    def _reported(self, node: Node, outcome: Outcome, sender: Sender) -> Batches:
+    def _reported(self, node: GraphNode, outcome: Outcome, sender: Sender) -> Batches:
         """What the driver must know of an outcome, besides its changes."""
         if outcome.panes is not None and len(outcome.panes):
             yield from sender.rows(PANES, node.number, outcome.panes)

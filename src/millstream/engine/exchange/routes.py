@@ -5,7 +5,6 @@ Tasks call it for every operator they run, and the driver for the operators that
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from millstream import paths
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.driver.update_pairs import paired
-from millstream.engine.exchange.graph import Edge, Graph, Node, taken_columns
+from millstream.engine.exchange.graph import Edge, Graph, GraphNode, taken_columns
 from millstream.engine.exchange.parcels import CHANGES, DRIVER, FILE, FINAL, SIDE, Batches, Sender
+from millstream.kernels.changes import types_of
 from millstream.kernels.hashing import hashed
 from millstream.kernels.native_projection import projected
-from millstream.kernels.relations.changes import types_of
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.operator import Operator
@@ -45,7 +45,7 @@ class Routes:
     files: str
     """The folder for files of finished changes."""
 
-    def deliver(self, node: Node, changes: pl.DataFrame, sender: Sender, file: str) -> Batches:
+    def deliver(self, node: GraphNode, changes: pl.DataFrame, sender: Sender, file: str) -> Batches:
         """Send the changes of an operator. `file` is the name of a file for the changes of its view."""
         view, operator = node.view, node.operator
         if operator.appends:
@@ -136,10 +136,10 @@ def write_table(path: Path, table: pa.Table) -> None:
     temp = path.with_name(f".{path.name}.tmp")
     with pa.OSFile(str(temp), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-    os.replace(temp, path)
+    paths.rename(temp, path)
 
 
-def _appended(node: Node, rows: pl.DataFrame) -> pl.DataFrame:
+def _appended(node: GraphNode, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of scans as inserts, with the columns of their order."""
     view, order = node.view, node.operator.orders_rows
     hidden = [pl.col("$ts").cast(pl.Datetime("us", "UTC"))] if "$ts" in view.hidden else []

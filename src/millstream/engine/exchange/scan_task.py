@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.engine.driver.epoch_io import polars
-from millstream.engine.exchange.graph import Node
+from millstream.engine.exchange.graph import GraphNode
 from millstream.engine.exchange.parcels import COUNTS, NEWEST, ROWS, Batches, Sender
 from millstream.engine.exchange.routes import Routes
 from millstream.kernels.intake import Intake, gather, take_in
@@ -76,12 +76,12 @@ class ScanTask:
     def _file(self, number: int, attempt: int, sender: Sender) -> str:
         return f"{self.name}-{sender.origin}-{attempt}-{number}.arrow"
 
-    def _passes_on(self, view: int) -> Node | None:
+    def _passes_on(self, view: int) -> GraphNode | None:
         """The operator of a view, if this task runs it."""
         node = None if self.routes is None else self.routes.graph.nodes.get(view)
         return node if node is not None and node.level == 0 else None
 
-    def _pass_on(self, node: Node, frames: list[pl.DataFrame], sender: Sender, file: str) -> Batches:
+    def _pass_on(self, node: GraphNode, frames: list[pl.DataFrame], sender: Sender, file: str) -> Batches:
         assert self.routes is not None
         rows = gather(node.operator, frames)
         if rows is not None and len(rows):

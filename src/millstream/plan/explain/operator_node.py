@@ -11,6 +11,7 @@ from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.operator import KEPT_INDEFINITELY, Operator
 from millstream.plan.parts import Explode, Project
 from millstream.plan.plan import Plan
+from millstream.plan.rules.driver_operators import driver_reasons
 
 
 def take_nodes(take: Take) -> Iterator[Node]:
@@ -57,8 +58,14 @@ def operator_node(plan: Plan, operator: Operator) -> Node:
     facts = [("takes", operator.takes(before))]
     if operator.shows_keys:
         facts.append(("keys", ", ".join(names.sql(k) for k in operator.keys) or "none"))
-    facts += [*operator.facts(names), ("placed", "in the driver"), ("state", state(plan, operator))]
+    facts += [*operator.facts(names), ("placed", placed(plan, operator)), ("state", state(plan, operator))]
     return Node("kernel", operator.name(), tuple(facts))
+
+
+def placed(plan: Plan, operator: Operator) -> str:
+    """Where an operator runs."""
+    why = next((w for name, w in driver_reasons(plan).items() if plan.view(name).operator is operator), None)
+    return "inline for small slices, on the executors for large ones" if why is None else f"in the driver: {why}"
 
 
 def growing_states(plan: Plan) -> list[tuple[Operator, str]]:

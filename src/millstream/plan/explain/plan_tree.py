@@ -12,7 +12,7 @@ from millstream.model.guarantees import VIEW_PROMISES
 from millstream.model.source_options import SourceOptions
 from millstream.model.types.duration import Duration
 from millstream.plan.explain.node import Node, named, plain, shown_name
-from millstream.plan.explain.operator_node import PlanNames, operator_node, state, take_nodes
+from millstream.plan.explain.operator_node import PlanNames, operator_node, placed, state, take_nodes
 from millstream.plan.operators.aggregates.aggregation import ORDERED, Aggregation
 from millstream.plan.operators.operator import Operator, view_of
 from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project
@@ -187,7 +187,7 @@ def _path(plan: Plan, view: PlannedView) -> Iterator[Node]:
     if operator.reads_scans:
         yield from (_scan(plan, view, f) for f in operator.feeds)
         if operator.keyed_scan:
-            yield _exchange(operator)
+            yield _exchange(plan, operator)
             yield _kernel(plan, operator)
         return
     for number, side in enumerate(operator.sides):
@@ -211,13 +211,10 @@ def _before(plan: Plan, view: PlannedView, name: str) -> Iterator[Node]:
     yield Node("changes", f"{kind} {owner}", (("shared", "computed once"),))
 
 
-def _exchange(operator: Operator) -> Node:
+def _exchange(plan: Plan, operator: Operator) -> Node:
     if not operator.keys:
         return Node("exchange", "none: there is no key")
-    placed = "inline for small slices, on the executors for large ones"
-    if len(operator.feeds) > 1:
-        placed = "inline, because several scans feed it"
-    return Node("exchange", f"by key group of ({', '.join(operator.keys)})", (("placed", placed),))
+    return Node("exchange", f"by key group of ({', '.join(operator.keys)})", (("placed", placed(plan, operator)),))
 
 
 def _kernel(plan: Plan, operator: Operator) -> Node:

@@ -127,7 +127,7 @@ class Aggregation(Operator):
     @property
     def driver_only(self) -> str | None:
         """A record and the one it revises may belong to different keys."""
-        return "records revise records of other keys" if self.corrected else None
+        return "a record may revise one of another key" if self.corrected else None
 
     # ---- results
 

@@ -54,7 +54,7 @@ class AsyncLookup(Operator):
     @property
     def driver_only(self) -> str | None:
         """Its results are recorded there before they are used."""
-        return "the driver makes the calls and records their results"
+        return "its results are recorded before they are used"
 
     @property
     def result(self) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class Loop(Operator):
     @property
     def driver_only(self) -> str | None:
         """Its iterations run there."""
-        return "a loop runs to its fixpoint in the driver"
+        return "a loop runs to its fixpoint"
 
     @property
     def result(self) -> tuple[str, ...]:
