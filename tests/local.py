@@ -8,7 +8,7 @@ and topics, and plain expressions. Epochs take some milliseconds, so that thousa
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.exchange.graph import Graph, graph_of
 from millstream.engine.exchange.level_task import LevelTask
-from millstream.engine.exchange.parcels import parcels_of
+from millstream.engine.exchange.parcels import SCHEMA, parcels_of
 from millstream.engine.exchange.results import opened
+from millstream.engine.exchange.route_task import KEEP, RouteTask
 from millstream.engine.exchange.routes import Routes
 from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input.readers.columns import DELETES
 from millstream.engine.input.rejects import apart
+from millstream.errors import EngineFailed
 from millstream.home import Home
 from millstream.kernels.intake import Intake, take_in
 from millstream.kernels.kernel import needs_first_row
@@ -77,7 +79,16 @@ class LocalEngine:
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
         """Perform one epoch."""
-        return _LocalWork(self, version, given).run()
+        return self.perform(_LocalWork, version, given)
+
+    def perform(self, work: type[_LocalWork], version: Version, given: EpochInput) -> EpochOutput:
+        """Perform one epoch with tasks; in the driver, if a row fails in an expression between them."""
+        if self.shards == 1 or not self.graph.uses_spark:
+            return work(self, version, given).run()
+        try:
+            return work(self, version, given).run()
+        except EngineFailed:
+            return work(self, version, given, shards=1).run()
 
     def rows(self, source: PlannedSource, part: SourceSlice) -> pa.Table:
         """The rows of a slice."""
@@ -126,7 +137,8 @@ class LocalEngine:
 class _LocalWork:
     """One epoch, and the expressions for its driver."""
 
-    def __init__(self, engine: LocalEngine, version: Version, given: EpochInput) -> None:
+    def __init__(self, engine: LocalEngine, version: Version, given: EpochInput, *, shards: int | None = None) -> None:
+        self.shards = engine.shards if shards is None else shards
         self.plan, self.given, self.engine = engine.plan, given, engine
         self.driver = EpochDriver(engine.plan, engine.cache, version, given, self)
 
@@ -140,13 +152,13 @@ class _LocalWork:
             rows[source.name] = self.engine.rows(source, part)
             for scan in self.plan.scans_of(source.name):
                 frame = self.engine.columns(source, scan, rows[source.name], self.given.now)
-                if self.engine.shards > 1:
+                if self.shards > 1:
                     frames.append((scan, frame))
                     continue
                 future = self.given.now + source.options.future_bound.micros
                 known = self.given.newest.get(source.name)
                 self.driver.taken(scan, take_in(frame, self.driver.roles(scan), future, known))
-        if self.engine.shards > 1:
+        if self.shards > 1:
             self._spread(frames)
         self.driver.operators()
         for scan, role, dropped in self.driver.apart(list(rows)):
@@ -186,7 +198,7 @@ class _LocalWork:
         driver, engine, graph = self.driver, self.engine, self.engine.graph
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, driver.version))
         files = engine.cache.root.parent / "changes"
-        routes = Routes(graph, engine.shards, whole, str(files))
+        routes = Routes(graph, self.shards, whole, str(files))
         driver.operators(graph.first)
         parcels = routes.sent(driver, self.plan)
         partition = 0
@@ -197,19 +209,44 @@ class _LocalWork:
             task = ScanTask(scan.id, roles, future, known, routes, newest, f"{self.given.number:012d}")
             middle = len(frame) // 2
             for part in (frame.slice(0, middle), frame.slice(middle)):
-                parcels += task.run(iter(part.to_arrow().to_batches()), partition, 0)
+                sent = task.run(iter(part.to_arrow().to_batches()), partition, 0)
+                parcels += self._evaluated(sent, 0, routes, partition)
                 partition += 1
         for level in range(1, graph.levels + 1):
             args = (str(engine.cache.root), self.given.number, self.given.attempt, driver.version, driver.clocks)
             task_of_level = LevelTask(level, routes, *args, services=driver.services)
-            by_shard: dict[int, list[pa.RecordBatch]] = {s: [] for s in range(engine.shards)}
+            by_shard: dict[int, list[pa.RecordBatch]] = {s: [] for s in range(self.shards)}
             for parcel in reversed(list(parcels_of(parcels))):  # a shuffle delivers in any order
                 by_shard[parcel.shard].append(parcel.batch)
-            parcels = [batch for s, mine in by_shard.items() for batch in task_of_level.run(iter(mine), s, 0)]
+            parcels = []
+            for s, mine in by_shard.items():
+                parcels += self._evaluated(task_of_level.run(iter(mine), s, 0), level, routes, s)
         results = opened(parcels, files)
         for scan, _ in frames:
             driver.taken(scan, results.intakes.get(scan.id, Intake()))
         driver.received(graph, results)
+
+    def _evaluated(
+        self, batches: Iterable[pa.RecordBatch], level: int, routes: Routes, partition: int
+    ) -> list[pa.RecordBatch]:
+        """Parcels after the expressions that Spark evaluates between two levels."""
+        edges = self.engine.graph.computed(level)
+        if not edges:
+            return list(batches)
+        found = []
+        for batch in batches:
+            if batch.num_columns > len(SCHEMA):
+                edge = next(e for e in edges if e.column == batch.schema.names[-1])
+                rows = pa.Table.from_arrays(batch.columns[-1].flatten(), schema=edge.schema)
+                done = self.computed(edge.ops, rows).combine_chunks()
+                done = done.append_column(KEEP, pa.array([True] * done.num_rows))
+                record = done.to_struct_array()
+                record = record.combine_chunks() if isinstance(record, pa.ChunkedArray) else record
+                head = batch.slice(0, 1).take(pa.array([0] * done.num_rows, pa.int64()))
+                columns = [*head.columns[: len(SCHEMA)], record]
+                batch = pa.RecordBatch.from_arrays(columns, names=[*SCHEMA.names, edge.column])
+            found.append(batch)
+        return list(RouteTask(level, routes, edges, f"{self.given.number:012d}").run(iter(found), partition, 0))
 
 
 class LocalScript(Script):

@@ -49,7 +49,7 @@ class QueryEngine(LocalEngine):
             bind._projected = self._projected
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
-        return _QueryWork(self, version, given).run()
+        return self.perform(_QueryWork, version, given)
 
     def _types(self, source: PlannedSource, scan: Scan) -> dict[str, pa.DataType]:
         return {n: _small(t) for n, t in super()._types(source, scan).items()}

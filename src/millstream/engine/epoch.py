@@ -21,6 +21,7 @@ from millstream.connect.port import SourcePort
 from millstream.engine.binding.bind import bind
 from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
+from millstream.engine.driver.evaluate import is_of_rows
 from millstream.engine.driver.projection import computed
 from millstream.engine.exchange import job
 from millstream.engine.exchange.graph import graph_of
@@ -34,7 +35,7 @@ from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Plac
 from millstream.engine.spark import python_functions
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.frames import frame_of
-from millstream.errors import SourceUnreadable
+from millstream.errors import MillstreamError, SourceUnreadable
 from millstream.kernels.hashing import xxhash64
 from millstream.kernels.intake import Intake, Tally, take_in
 from millstream.kernels.kernel import needs_first_row
@@ -85,8 +86,15 @@ class Engine:
         return self._run(version, given)
 
     def _run(self, version: Version, given: EpochInput) -> EpochOutput:
-        with translated(self._log):
-            return _Epoch(self, version, given).run()
+        epoch = _Epoch(self, version, given)
+        try:
+            with translated(self._log):
+                return epoch.run()
+        except MillstreamError as error:
+            if not epoch.is_spread or not self.graph.uses_spark or not is_of_rows(error):
+                raise
+        with translated(self._log):  # a row failed: only the driver can tell which, and set it apart
+            return _Epoch(self, version, given, may_spread=False).run()
 
     def _examined(self, given: EpochInput) -> bool:
         """Whether files of the epoch turned out to be damaged. From then on they are errors of their source."""
@@ -139,8 +147,9 @@ class _Expressions:
 class _Epoch:
     """One epoch: read and scan the sources, run the operators, quarantine rows."""
 
-    def __init__(self, engine: Engine, version: Version, given: EpochInput) -> None:
+    def __init__(self, engine: Engine, version: Version, given: EpochInput, *, may_spread: bool = True) -> None:
         self.given, self.plan = given, engine.plan
+        self.may_spread, self.is_spread = may_spread, False
         self.engine = engine
         self.spark: Any = engine._spark
         self.tables = engine._stored(given.tables)
@@ -152,7 +161,8 @@ class _Epoch:
         started = time.perf_counter()
         sources = [s.name for s in self.plan.sources if not self.given.slices[s.name].empty]
         try:
-            if self._spreads(sources):
+            self.is_spread = self._spreads(sources)
+            if self.is_spread:
                 self._spread(sources)
             else:
                 for name in sources:
@@ -215,7 +225,7 @@ class _Epoch:
         sizes = [self.engine._ports[s.source].rows(self.given.slices[s.source]) for s in scans]
         combine_only = all(r.operator.keyed_scan for s in scans for r in self.driver.roles(s))
         known = [(s.id, size, combine_only) for s, size in zip(scans, sizes, strict=True)]
-        return bool(scans) and self.engine.graph.pays and self.engine.placement.spreads(known)
+        return self.may_spread and bool(scans) and self.engine.graph.pays and self.engine.placement.spreads(known)
 
     def _spread(self, sources: Sequence[str]) -> None:
         """Run the operators on the executors, in one job."""
@@ -234,7 +244,8 @@ class _Epoch:
                     frames.append(job.scanned(self._rows(scan), task))
                     scans.append(scan)
             self.driver.operators(graph.first)
-            found = job.run(self.spark, frames, routes.sent(self.driver, self.plan), self._levels(routes))
+            sent = routes.sent(self.driver, self.plan)
+            found = job.run(self.spark, frames, sent, self._levels(routes), routes, name)
             results = opened(found, Path(routes.files))
             strict = [s for s in scans if self._must_be_strict(s, results.intakes.get(s.id, Intake()))]
             if not strict:

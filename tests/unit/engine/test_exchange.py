@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from millstream.engine.exchange import parcels, routes
-from millstream.engine.exchange.graph import Graph
+from millstream.engine.exchange.graph import FINISH, Graph
 from millstream.engine.exchange.parcels import PARCEL_BYTES, ROWS, Sender, parcels_of
 from millstream.engine.exchange.routes import Routes, in_order
 from millstream.kernels.outcome import EPOCH_ROWS, OperatorClock
@@ -71,6 +71,17 @@ def test_the_driver_runs_what_only_spark_can_evaluate_and_everything_downstream(
     assert all(n.to_driver for n in found.nodes.values())
 
 
+def test_spark_computes_between_two_levels() -> None:
+    found = graph_of(CHAINS["computed"])
+    assert not found.reasons
+    assert found.levels == 3
+    (edge,) = found.computed(2)
+    assert edge.schema is not None
+    assert edge.schema.names[0] == "$op"
+    (finish,) = graph_of(CHAINS["shown_computed"]).computed(1)
+    assert finish.side == FINISH
+
+
 def test_an_operator_without_a_source_runs_before_the_job() -> None:
     found = graph_of("SELECT a.k, x.n FROM a JOIN (SELECT * FROM (VALUES (1, 'one')) t(k, n)) x ON a.k = x.k")
     assert found.first
@@ -88,6 +99,9 @@ CHAINS = {
     "outer_rows": "SELECT a.k, a.v, b.s FROM a FULL JOIN b ON a.k = b.k AND a.v = b.v",
     "common": "SELECT k, v FROM a INTERSECT ALL SELECT k, v FROM b",
     "running": "SELECT k, v, sum(v) OVER (PARTITION BY k ORDER BY ts, v, s) AS t FROM a",
+    "computed": f"SELECT w * 2 + 1 AS d, count(*) AS n FROM (SELECT DISTINCT k, w FROM {JOINED} j) q WHERE abs(k) > 0 "
+    "GROUP BY w * 2 + 1",
+    "shown_computed": "SELECT a.k + 1 AS k, coalesce(b.v, -a.v) AS c FROM a LEFT JOIN b ON a.k = b.k",
     "plain": "SELECT k, s FROM a WHERE v > 0",
 }
 

@@ -147,8 +147,7 @@ class EpochDriver:
             result = results.operators.get(i) or OperatorResult()
             self.spread[i], self.changes[i], self.panes[i] = result.runs, result.changes, result.panes
             self.dropped[i] = result.dropped
-            if node.finish is not None:
-                self.final[i] = result.final
+            self.final[i] = result.final
             self._failed(node.view, Outcome(failures=tuple(result.failures), skipped=result.skipped))
 
     def operators(self, only: Container[int] | None = None) -> None:

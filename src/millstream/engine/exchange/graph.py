@@ -7,7 +7,8 @@ job, operators that need the driver (and everything downstream of them) after it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -15,24 +16,42 @@ import pyarrow as pa
 
 from millstream.kernels.native_expressions import holds
 from millstream.kernels.native_projection import projected
+from millstream.model.reserved import OP
 from millstream.plan.lowering.native_subset import native_projection
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.join import CONDITION, Join
-from millstream.plan.parts import NativeProjection, Op
+from millstream.plan.parts import NativeProjection, Op, Project
 from millstream.plan.plan import Plan, PlannedView
-from millstream.plan.rules.driver_operators import EXPRESSION, driver_reasons
+from millstream.plan.rules.driver_operators import driver_reasons
+
+ORDER = "$order"
+"""The beginning of the names of columns that carry the order of rows."""
+FINISH = -1
+"""The side of an edge that finishes the changes of a view."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """How the changes of an operator reach one side of another: the view of the other, the side, and the projections
-    on the way.
+    """How the changes of an operator reach one side of another, or their view: the number of the receiving view, the
+    side, and the projections on the way.
     """
 
     view: int
     side: int
-    projections: tuple[NativeProjection, ...]
+    projections: tuple[NativeProjection, ...] = ()
+    """Projections that kernels evaluate."""
+    ops: tuple[Project, ...] = ()
+    """Projections that only Spark can evaluate, between two tasks."""
+    schema: pa.Schema | None = None
+    """With `ops`: the columns before them."""
+    number: int = 0
+    """With `ops`: the number of the edge among those that Spark evaluates."""
+
+    @property
+    def column(self) -> str:
+        """The column in which rows travel to Spark."""
+        return f"edge{self.number}"
 
 
 @dataclass(frozen=True)
@@ -45,13 +64,18 @@ class GraphNode:
     edges: tuple[Edge, ...] = ()
     to_driver: bool = False
     """Whether an operator in the driver takes its changes."""
-    finish: tuple[NativeProjection, ...] | None = None
-    """The projections that finish the changes of its view; None if the driver finishes them."""
+    finish: Edge | None = None
+    """How the changes of its view are finished; None if only other operators take them."""
 
     @property
     def operator(self) -> Operator:
         """Its operator."""
         return self.view.operator
+
+    @property
+    def computed(self) -> tuple[Edge, ...]:
+        """The edges on which Spark evaluates expressions."""
+        return tuple(e for e in (*self.edges, self.finish) if e is not None and e.ops)
 
 
 @dataclass(frozen=True)
@@ -78,6 +102,15 @@ class Graph:
         """Whether the executors have more to do than to read."""
         return any(n.level or not n.view.inner for n in self.nodes.values())
 
+    def computed(self, level: int) -> tuple[Edge, ...]:
+        """The edges after a level on which Spark evaluates expressions."""
+        return tuple(e for n in self.at(level) for e in n.computed)
+
+    @property
+    def uses_spark(self) -> bool:
+        """Whether Spark evaluates expressions between levels."""
+        return any(n.computed for n in self.nodes.values())
+
     def at(self, level: int) -> list[GraphNode]:
         """The operators of a level, in plan order."""
         return [n for _, n in sorted(self.nodes.items()) if n.level == level]
@@ -102,21 +135,37 @@ def graph_of(plan: Plan) -> Graph:
     edges: dict[int, list[Edge]] = {}
     sends: list[tuple[Edge, Take]] = []
     to_driver: set[int] = set()
+    numbers_of_edges = itertools.count()
     for i, view in enumerate(plan.views):
         for s, side in enumerate(view.operator.sides):
             for take in side.takes:
                 producer = numbers[take.view]
                 if i in levels and producer in first:
-                    sends.append((Edge(i, s, ()), take))
+                    sends.append((Edge(i, s), take))
                 elif i in levels:
-                    edges.setdefault(producer, []).append(Edge(i, s, _native(take.ops)))
+                    edge = _edge(i, s, take.ops, plan.views[producer], numbers_of_edges)
+                    edges.setdefault(producer, []).append(edge)
                 else:
                     to_driver.add(producer)
-    nodes = {
-        i: GraphNode(i, plan.views[i], level, tuple(edges.get(i, ())), i in to_driver, _finish(plan.views[i]))
-        for i, level in levels.items()
-    }
+    nodes = {}
+    for i, level in levels.items():
+        view = plan.views[i]
+        ops = () if view.post is None or view.operator.appends else (view.post,)
+        finish = None if view.inner else _edge(i, FINISH, ops, view, numbers_of_edges)
+        nodes[i] = GraphNode(i, view, level, tuple(edges.get(i, ())), i in to_driver, finish)
     return Graph(nodes, first, tuple(sends), reasons)
+
+
+def _edge(view: int, side: int, ops: Sequence[Op], producer: PlannedView, numbers: Iterator[int]) -> Edge:
+    """An edge over the results of an operator."""
+    if _is_native(ops, producer):
+        return Edge(view, side, _native(ops))
+    assert producer.results is not None, "the plan is bound"
+    order = [pa.field(f"{ORDER}{i}", pa.int64()) for i in range(len(producer.operator.orders_rows))]
+    schema = pa.schema([pa.field(OP, pa.string()), *order, *producer.results])
+    projects = tuple(op for op in ops if isinstance(op, Project))
+    assert len(projects) == len(ops), "driver_reasons keeps other ops in the driver"
+    return Edge(view, side, (), projects, schema, next(numbers))
 
 
 def _needs_spark(plan: Plan, view: PlannedView, levels: Mapping[int, int], numbers: Mapping[str, int]) -> str | None:
@@ -126,19 +175,9 @@ def _needs_spark(plan: Plan, view: PlannedView, levels: Mapping[int, int], numbe
         producer = plan.view(take.view)
         if producer.operator.feeds and numbers[take.view] not in levels:
             return f"its input comes from `{producer.operator.step}`, which runs there"
-        if producer.operator.feeds and not _is_native(take.ops, producer):
-            return EXPRESSION
     if isinstance(operator, Join) and operator.test is not None and not _pairs_are_native(operator):
         return CONDITION
     return None
-
-
-def _finish(view: PlannedView) -> tuple[NativeProjection, ...] | None:
-    """How the executors finish the changes of a view; None if they cannot, or need not."""
-    if view.inner or view.operator.appends:
-        return ()
-    ops: tuple[Op, ...] = () if view.post is None else (view.post,)
-    return _native(ops) if _is_native(ops, view) else None
 
 
 def _native(ops: Sequence[Op]) -> tuple[NativeProjection, ...]:
@@ -153,8 +192,7 @@ def _is_native(ops: Sequence[Op], producer: PlannedView) -> bool:
         return False
     if all(c is None or c.renames for c in compiled):
         return True
-    if producer.results is None:
-        return False
+    assert producer.results is not None, "the plan is bound"
     return projected(_empty(producer.results), _native(ops)) is not None
 
 

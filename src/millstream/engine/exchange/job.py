@@ -7,45 +7,77 @@ Spark plans, retries and places the tasks. The driver receives counts, names of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from millstream.engine.exchange.expressions import evaluated, parcel_columns
+from millstream.engine.exchange.graph import Edge
 from millstream.engine.exchange.level_task import LevelTask
-from millstream.engine.exchange.parcels import PARCEL, Batches
+from millstream.engine.exchange.parcels import SCHEMA, Batches
+from millstream.engine.exchange.route_task import RouteTask
+from millstream.engine.exchange.routes import Routes
 from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.spark.frames import frame_of
 
 
 def scanned(frame: DataFrame, task: ScanTask) -> DataFrame:
-    """The parcels of a scan."""
-    return frame.mapInArrow(_on_executor(task), PARCEL)
+    """The parcels of a scan, and its records for Spark."""
+    return _mapped(frame, task, () if task.routes is None else task.routes.graph.computed(0))
 
 
 def run(
-    spark: SparkSession, scans: Sequence[DataFrame], sent: Sequence[pa.RecordBatch], levels: Sequence[LevelTask]
+    spark: SparkSession,
+    scans: Sequence[DataFrame],
+    sent: Sequence[pa.RecordBatch],
+    levels: Sequence[LevelTask],
+    routes: Routes,
+    name: str,
 ) -> list[pa.RecordBatch]:
-    """Run the levels over the parcels of scans and those `sent` by the driver. Returns the parcels for the driver."""
-    inputs = list(scans)
+    """Run the levels over the parcels of scans and those `sent` by the driver. Returns the parcels for the driver.
+    `name` is the beginning of the names of files.
+    """
+    parcels = _computed(reduce(DataFrame.unionAll, scans), routes, 0, name)
     if sent:
-        inputs.append(frame_of(spark, pa.Table.from_batches(sent)))
-    parcels = reduce(DataFrame.unionAll, inputs)
+        parcels = parcels.unionAll(frame_of(spark, pa.Table.from_batches(sent)))
     for task in levels:
-        shards = task.routes.shards
-        parcels = parcels.repartitionById(shards, parcels["shard"]).mapInArrow(_on_executor(task), PARCEL)
+        shards = parcels.repartitionById(routes.shards, parcels["shard"])
+        edges = routes.graph.computed(task.level)
+        parcels = _computed(_mapped(shards, task, edges), routes, task.level, name)
     table: pa.Table = parcels.toArrow()
     return table.to_batches()
 
 
-def _on_executor(task: ScanTask | LevelTask) -> Callable[[Batches], Batches]:
-    """A task as a function over batches, which learns from Spark which partition it is."""
+def _computed(parcels: DataFrame, routes: Routes, level: int, name: str) -> DataFrame:
+    """Parcels after the expressions that Spark evaluates between two levels."""
+    edges = routes.graph.computed(level)
+    if not edges:
+        return parcels
+    return _mapped(evaluated(parcels, edges), RouteTask(level, routes, edges, name), ())
+
+
+def _mapped(frame: DataFrame, task: ScanTask | LevelTask | RouteTask, edges: Sequence[Edge]) -> DataFrame:
+    """Run a task on the partitions of a DataFrame. It learns from Spark which partition it is."""
+    records = [pa.field(e.column, pa.struct(list(e.schema or ()))) for e in edges]
 
     def run(batches: Batches) -> Batches:
         context = TaskContext.get()
         assert context is not None
-        yield from task.run(batches, context.partitionId(), context.taskAttemptId())
+        for batch in task.run(batches, context.partitionId(), context.taskAttemptId()):
+            yield _with_columns(batch, records)
 
-    return run
+    return frame.mapInArrow(run, parcel_columns(edges))
+
+
+def _with_columns(batch: pa.RecordBatch, records: Sequence[pa.Field]) -> pa.RecordBatch:
+    """A batch with all columns for records; those that it has not are NULL."""
+    if not records:
+        return batch
+    columns = [batch.column(i) for i in range(len(SCHEMA))]
+    for field in records:
+        at = batch.schema.get_field_index(field.name)
+        columns.append(pa.nulls(batch.num_rows, field.type) if at < 0 else batch.column(at))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*SCHEMA, *records]))

@@ -14,9 +14,13 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow as pa
 
+from millstream.engine.exchange.graph import Edge
+
 PARCEL = "kind STRING, view INT, side INT, shard INT, origin INT, number INT, payload BINARY"
 DRIVER = -1
 """The origin of parcels that the driver sends: they come before all others."""
+RECORD_ROWS = 50_000
+"""How many records travel in one batch."""
 PARCEL_BYTES = 8 << 20
 """A frame of more bytes than this is cut into several parcels."""
 
@@ -25,8 +29,10 @@ SCHEMA = pa.schema([("kind", pa.string()), *((n, pa.int32()) for n in _NUMBERS),
 
 Batches = Iterator[pa.RecordBatch]
 
-ROWS, SIDE, NEWEST = "rows", "side", "newest"
-"""Kinds for tasks: rows of a scan for an operator, changes for a side of an operator, newest event times."""
+ROWS, SIDE, NEWEST, RECORD = "rows", "side", "newest", "record"
+"""Kinds for tasks: rows of a scan for an operator, changes for a side of an operator, newest event times. A record is
+one changed row, in a column of its own, for expressions that Spark evaluates.
+"""
 COUNTS, RUN, CHANGES, FINAL, FILE, PANES, DROPPED, FAILURES = (
     "counts",
     "run",
@@ -88,6 +94,19 @@ class Sender:
         size = max(1, -(-len(frame) // parts))
         for start in range(0, len(frame), size):
             yield self._batch(kind, view, side, shard, pack(frame.slice(start, size)))
+
+    def records(self, edge: Edge, changes: pl.DataFrame) -> Batches:
+        """Changes as single rows, for the expressions of an edge that Spark evaluates."""
+        assert edge.schema is not None
+        table = changes.select(edge.schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(edge.schema)
+        for batch in table.to_batches(max_chunksize=RECORD_ROWS):
+            self._number += 1
+            count = batch.num_rows
+            values = (RECORD, edge.number, 0, 0, self.origin, self._number)
+            head = [pa.repeat(pa.scalar(v, f.type), count) for v, f in zip(values, SCHEMA, strict=False)]
+            rows = pa.StructArray.from_arrays(batch.columns, fields=list(edge.schema))
+            schema = SCHEMA.append(pa.field(edge.column, rows.type))
+            yield pa.RecordBatch.from_arrays([*head, pa.nulls(count, pa.binary()), rows], schema=schema)
 
     def _batch(self, kind: str, view: int, side: int, shard: int, payload: bytes) -> pa.RecordBatch:
         self._number += 1

@@ -36,7 +36,7 @@ class OperatorResult:
 
     runs: list[StateRun] = field(default_factory=list)
     changes: list[pl.DataFrame] = field(default_factory=list)
-    """Changes for operators in the driver, or that the driver finishes."""
+    """Changes for operators in the driver."""
     final: list[pa.Table] = field(default_factory=list)
     """Finished changes of its view."""
     panes: list[pl.DataFrame] = field(default_factory=list)

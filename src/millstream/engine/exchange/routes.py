@@ -17,7 +17,7 @@ import pyarrow as pa
 from millstream import paths
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.driver.update_pairs import paired
-from millstream.engine.exchange.graph import Edge, Graph, GraphNode, taken_columns
+from millstream.engine.exchange.graph import ORDER, Edge, Graph, GraphNode, taken_columns
 from millstream.engine.exchange.parcels import CHANGES, DRIVER, FILE, FINAL, SIDE, Batches, Sender
 from millstream.kernels.changes import types_of
 from millstream.kernels.hashing import hashed
@@ -30,8 +30,6 @@ from millstream.state.shard import shard_of
 
 FILE_BYTES = 1 << 20
 """Finished changes of more bytes than this become a file that the driver maps; smaller ones travel as a parcel."""
-
-_ORDER = "$order"
 
 
 @dataclass(frozen=True)
@@ -47,24 +45,24 @@ class Routes:
 
     def deliver(self, node: GraphNode, changes: pl.DataFrame, sender: Sender, file: str) -> Batches:
         """Send the changes of an operator. `file` is the name of a file for the changes of its view."""
-        view, operator = node.view, node.operator
-        if operator.appends:
+        order = node.operator.orders_rows
+        if node.operator.appends:
             changes = _appended(node, changes)
         for edge in node.edges:
-            yield from self.along(edge, changes, operator.orders_rows, sender)
+            yield from self.along(edge, changes, order, sender)
         if node.to_driver:
-            yield from sender.rows(CHANGES, node.number, _plain(changes, operator.orders_rows))
-        if view.inner:
-            return
-        if node.finish is None:
-            if not node.to_driver:
-                yield from sender.rows(CHANGES, node.number, changes)
-            return
-        final = _plain(changes, operator.orders_rows)
-        if node.finish:
-            done = projected(final, node.finish, (OP,))
-            assert done is not None, "the graph has checked that kernels can compute it"
-            final = polars(paired(view, done.to_arrow()))
+            yield from sender.rows(CHANGES, node.number, in_order(changes))
+        if node.finish is not None:
+            if node.finish.ops:
+                yield from sender.records(node.finish, changes)
+            else:
+                yield from self.finished(node, _computed(node.finish, changes), sender, file)
+
+    def finished(self, node: GraphNode, changes: pl.DataFrame, sender: Sender, file: str) -> Batches:
+        """Send the changes of a view after its last projection: as parcels, or as a file that the driver maps."""
+        final = in_order(changes)
+        if node.view.post is not None and not node.operator.appends:
+            final = polars(paired(node.view, final.to_arrow()))
         if not len(final):
             return
         if final.estimated_size() <= FILE_BYTES:
@@ -76,12 +74,13 @@ class Routes:
 
     def along(self, edge: Edge, changes: pl.DataFrame, order: Sequence[str], sender: Sender) -> Batches:
         """Send changes to one side of an operator, each row to the shard of its key."""
+        if edge.ops:
+            yield from sender.records(edge, changes)
+            return
         operator = self.graph.nodes[edge.view].operator
         side = operator.sides[edge.side]
-        carried = tuple(f"{_ORDER}{i}" for i in range(len(order)))
-        rows = projected(changes, edge.projections, (OP, *carried)) if edge.projections else changes
-        assert rows is not None, "the graph has checked that kernels can compute it"
-        rows = rows.select(OP, *carried, *taken_columns(side))
+        carried = tuple(f"{ORDER}{i}" for i in range(len(order)))
+        rows = _computed(edge, changes).select(OP, *carried, *taken_columns(side))
         for shard, part in self.split(edge.view, _hashes(operator, edge.side, rows), rows):
             yield from sender.rows(SIDE, edge.view, part, shard, edge.side)
 
@@ -126,7 +125,7 @@ class ChangesInDriver(Protocol):
 
 def in_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows by the columns that give their order, if they have such columns; without these columns."""
-    order = [c for c in rows.columns if c.startswith(_ORDER)]
+    order = [c for c in rows.columns if c.startswith(ORDER)]
     return rows.sort(order, maintain_order=True).drop(order) if order else rows
 
 
@@ -143,13 +142,18 @@ def _appended(node: GraphNode, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of scans as inserts, with the columns of their order."""
     view, order = node.view, node.operator.orders_rows
     hidden = [pl.col("$ts").cast(pl.Datetime("us", "UTC"))] if "$ts" in view.hidden else []
-    places = [pl.col(c).alias(f"{_ORDER}{i}") for i, c in enumerate(order)]
+    places = [pl.col(c).alias(f"{ORDER}{i}") for i, c in enumerate(order)]
     return rows.select(pl.lit("+I").alias(OP), *places, *view.columns, *hidden)
 
 
-def _plain(changes: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
-    """Changes in their order, without the columns that give it."""
-    return in_order(changes) if order else changes
+def _computed(edge: Edge, changes: pl.DataFrame) -> pl.DataFrame:
+    """Changes after the projections of an edge, with the columns that carry their order."""
+    if not edge.projections:
+        return changes
+    carried = [c for c in changes.columns if c.startswith(ORDER)]
+    rows = projected(changes, edge.projections, (OP, *carried))
+    assert rows is not None, "the graph has checked that kernels can compute it"
+    return rows
 
 
 def _hashes(operator: Operator, side: int, rows: pl.DataFrame) -> np.ndarray:

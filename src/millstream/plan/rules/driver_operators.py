@@ -6,12 +6,12 @@ input from an operator in the driver.
 
 from __future__ import annotations
 
-from millstream.plan.lowering.native_subset import native_projection
 from millstream.plan.operators.operator import Operator
+from millstream.plan.parts import Project
 from millstream.plan.plan import Plan, PlannedView
 
 NO_SOURCE = "no source feeds it"
-EXPRESSION = "Spark computes its input"
+EXPANDED = "its input passes an array that is expanded, or a Python function over batches"
 ORDER = "it depends on the order of rows that another operator gives"
 
 
@@ -39,8 +39,8 @@ def _reason(plan: Plan, view: PlannedView, reasons: dict[str, str]) -> str | Non
             return f"its input comes from {_named(producer)}, which runs there"
         if operator.order_matters and not producer.orders_rows:
             return ORDER
-        if any(native_projection(op) is None for op in take.ops):
-            return EXPRESSION
+        if not all(isinstance(op, Project) for op in take.ops):
+            return EXPANDED
     return None
 
 

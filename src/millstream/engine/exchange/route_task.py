@@ -1,0 +1,82 @@
+"""The task after expressions that Spark has evaluated: sends records to the shard of their key, or to their view.
+
+Other parcels pass through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.engine.driver.epoch_io import polars
+from millstream.engine.exchange.graph import FINISH, ORDER, Edge
+from millstream.engine.exchange.parcels import RECORD, SCHEMA, Batches, Sender
+from millstream.engine.exchange.routes import Routes
+
+KEEP = "$keep"
+"""The field of a record that says whether it passed the conditions on its way."""
+SEND_BYTES = 32 << 20
+"""Records are sent once they have this many bytes."""
+_ORIGIN = 1 << 19
+"""Added to the origin of parcels of these tasks, which come after those of the level itself."""
+
+
+@dataclass(frozen=True)
+class RouteTask:
+    """What a task needs to send the records of a level."""
+
+    level: int
+    routes: Routes
+    edges: tuple[Edge, ...]
+    name: str
+    """The beginning of the names of files."""
+
+    def run(self, batches: Batches, partition: int, attempt: int) -> Batches:
+        """Send the records of one partition."""
+        sender = Sender((self.level << 20) + _ORIGIN + partition)
+        waiting: dict[int, list[pl.DataFrame]] = {}
+        number = 0
+        for batch in batches:
+            is_record = pc.equal(batch.column(0), RECORD)
+            others = batch.select(SCHEMA.names).filter(pc.invert(is_record))
+            if others.num_rows:
+                yield others
+            if others.num_rows == batch.num_rows:
+                continue
+            for edge in self.edges:
+                mine = batch.filter(pc.and_(is_record, pc.equal(batch.column(1), edge.number)))
+                if not mine.num_rows:
+                    continue
+                frames = waiting.setdefault(edge.number, [])
+                frames.append(_passed(mine.column(mine.schema.get_field_index(edge.column))))
+                if sum(f.estimated_size() for f in frames) > SEND_BYTES:
+                    number += 1
+                    yield from self._send(
+                        edge, waiting.pop(edge.number), sender, self._file(partition, attempt, number)
+                    )
+        for edge in self.edges:
+            if edge.number in waiting:
+                number += 1
+                yield from self._send(edge, waiting[edge.number], sender, self._file(partition, attempt, number))
+
+    def _file(self, partition: int, attempt: int, number: int) -> str:
+        return f"{self.name}-{self.level}-{partition}-{attempt}-{number}.arrow"
+
+    def _send(self, edge: Edge, frames: list[pl.DataFrame], sender: Sender, file: str) -> Batches:
+        rows = pl.concat(frames, how="vertical_relaxed")
+        if not len(rows):
+            return
+        if edge.side == FINISH:
+            yield from self.routes.finished(self.routes.graph.nodes[edge.view], rows, sender, file)
+        else:
+            order = [c for c in rows.columns if c.startswith(ORDER)]
+            yield from self.routes.along(Edge(edge.view, edge.side), rows, order, sender)
+
+
+def _passed(records: pa.StructArray) -> pl.DataFrame:
+    """The records that passed all conditions, as rows."""
+    rows = polars(pa.Table.from_arrays(records.flatten(), names=[f.name for f in records.type]))
+    return rows.filter(KEEP).drop(KEEP)
