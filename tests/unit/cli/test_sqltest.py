@@ -215,7 +215,7 @@ def test_a_failure_says_why(folder: Path, text: str, said: str) -> None:
 def test_what_has_no_place_in_a_test_is_told(folder: Path) -> None:
     text = """
 SHOW VIEWS;
--- error: has no place in a test
+-- error: is not allowed in a test
 INSERT INTO hot VALUES (1);
 -- error: no source or table `hot`
 INSERT INTO bids VALUES (1, 2);
