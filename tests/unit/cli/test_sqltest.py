@@ -225,7 +225,7 @@ INSERT INTO bids VALUES (1, 2, soon);
 INSERT INTO bids (auktion) VALUES (1);
 -- error: there is no column `auktion`
 CREATE VIEW v AS SELECT auction FROM bids;
--- error: comes before the first record
+-- error: come before the first record
 -- changes: hott
 -- error: there is no view `hott`
 """
