@@ -155,9 +155,9 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("CREATE VIEW v AS SELECT channel SIMILAR TO 'a%' AS a FROM bids", "SIMILAR TO is not supported"),
     ],
     "questions": [
-        ("SELECT sha512(name) AS h FROM items", "sha2 of 512 bits is not supported in a question"),
-        ("SELECT hash(name) AS h FROM items", "hash is not supported in a question"),
-        ("SELECT months_between(now(), now()) AS h FROM items", "months_between is not supported in a question"),
+        ("SELECT sha512(name) AS h FROM items", "sha2 of 512 bits is not supported in a query"),
+        ("SELECT hash(name) AS h FROM items", "hash is not supported in a query"),
+        ("SELECT months_between(now(), now()) AS h FROM items", "months_between is not supported in a query"),
         ("SELECT parse_url(name, 'HOST') AS h FROM items", "the store does not support a part of the query"),
     ],
     "processing-time": [

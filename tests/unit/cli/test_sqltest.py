@@ -215,7 +215,7 @@ def test_a_failure_says_why(folder: Path, text: str, said: str) -> None:
 def test_what_has_no_place_in_a_test_is_told(folder: Path) -> None:
     text = """
 SHOW VIEWS;
--- error: has no place in a test
+-- error: is not allowed in a test
 INSERT INTO hot VALUES (1);
 -- error: no source or table `hot`
 INSERT INTO bids VALUES (1, 2);
@@ -225,7 +225,7 @@ INSERT INTO bids VALUES (1, 2, soon);
 INSERT INTO bids (auktion) VALUES (1);
 -- error: there is no column `auktion`
 CREATE VIEW v AS SELECT auction FROM bids;
--- error: comes before the first record
+-- error: come before the first record
 -- changes: hott
 -- error: there is no view `hott`
 """

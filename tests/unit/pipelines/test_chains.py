@@ -385,8 +385,8 @@ REFUSED: list[tuple[type[MillstreamError], str, Callable[[ms.Stream, ms.Stream],
     (ms.MillstreamError, r"top\(0\)", lambda b, p: b.top(0, "price")),
     (ms.MillstreamError, r"top\(True\)", lambda b, p: b.top(True, "price")),
     (SchemaError, "there is no column `prize`", lambda b, p: b.top(1, "prize DESC")),
-    (SchemaError, "there twice", lambda b, p: b.top(1, "price", rank="bidder")),
-    (SchemaError, "there twice", lambda b, p: b.key_by(price="bidder").top(1, "price")),
+    (SchemaError, "appears twice", lambda b, p: b.top(1, "price", rank="bidder")),
+    (SchemaError, "appears twice", lambda b, p: b.key_by(price="bidder").top(1, "price")),
     (ms.MillstreamError, "is not a sort order", lambda b, p: b.top(1, 3)),  # type: ignore[arg-type]
     (
         Unsupported,

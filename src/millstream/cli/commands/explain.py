@@ -15,7 +15,7 @@ from millstream.cli.options import format_option
 @click.option("--flow", "name", metavar="NAME", help="Explain only this one of the file's flows.")
 @format_option("text", "json")
 def command(flow_file: Path, name: str | None, form: str) -> None:
-    """Show what a flow would do: its stages, what Spark computes natively, what state is kept.
+    """Show what a flow would do: its operators, what Spark computes natively, what state is kept.
 
     Nothing runs, and neither Spark nor the data is needed. Mistakes in the flow are reported.
 

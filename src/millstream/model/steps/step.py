@@ -140,7 +140,7 @@ class View:
     sink: Sink | None = None
     kept: bool = True
     state_ttl: Duration | None = None
-    """How long downstream stages keep rows without updates."""
+    """How long downstream operators keep rows without updates."""
     on_error: str = QUARANTINE
     """What happens to a row on which one of its expressions fails."""
 
