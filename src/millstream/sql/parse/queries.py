@@ -42,7 +42,7 @@ from millstream.sql.parse.allow_list import (
     unrepeatable,
 )
 from millstream.sql.parse.syntax_errors import unreadable
-from millstream.sql.parse.text import DIALECT, Text, closing, made, too_deep, word
+from millstream.sql.parse.text import DIALECT, NodeNotes, Text, closing, made, too_deep, word
 from millstream.sql.relations.as_of_syntax import NEAREST
 
 TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
@@ -111,6 +111,9 @@ def parsed(text: Text, given: tuple[Token, ...]) -> exp.Expr:
         raise DefinitionError("one statement is expected here", origin=text.of_token(given[0]))
     if _depth(trees[0]) > 2 * _DEEPEST:
         raise too_deep(text, given[0])
+    for node in trees[0].walk():
+        if node._meta is not None:
+            node._meta = NodeNotes(node._meta)
     for cte in trees[0].find_all(exp.CTE):
         cte.set("materialized", None)  # a planner hint that does not affect the result
     with text.at(given[0]):

@@ -19,7 +19,7 @@ from millstream.sql import early_checks, unknown_names
 from millstream.sql.bind import aggregates
 from millstream.sql.parse import completeness
 from millstream.sql.parse.allow_list import GROUPS, called, unrepeatable
-from millstream.sql.parse.text import Text
+from millstream.sql.parse.text import NodeNotes, Text
 
 BORDERS = ("window_start", "window_end", "window_time")
 HIDDEN = OF
@@ -160,8 +160,8 @@ class Relation:
         if isinstance(column.parent, exp.Bracket) and column.parent.this is column and not rest:
             early_checks.check_elements(text, column.parent, found, self._type(found))
         made: exp.Expr = exp.column(found)
-        made.this.meta.update(column.this.meta)
-        made.meta["resolved"] = True  # it may be visited again
+        made.this._meta = NodeNotes(column.this.meta)
+        made._meta = NodeNotes(resolved=True)  # it may be visited again
         for part in rest:
             made = exp.Dot(this=made, expression=exp.to_identifier(part))
         return made
