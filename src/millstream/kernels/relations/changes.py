@@ -8,6 +8,7 @@ the identity of a row (hashes of its content and of its input's identity; for ro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -125,6 +126,11 @@ def repeated(rows: pl.DataFrame, copies: np.ndarray) -> pl.DataFrame:
 
 def types_of(side: Side) -> dict[str, pl.DataType]:
     """The types of a side's columns."""
-    empty = pl.from_arrow(pa.schema(list(zip(side.columns, side.types, strict=True))).empty_table())
+    return dict(_types_of(tuple(side.columns), tuple(side.types)))
+
+
+@lru_cache(maxsize=1024)
+def _types_of(columns: tuple[str, ...], types: tuple[pa.DataType, ...]) -> pl.Schema:
+    empty = pl.from_arrow(pa.schema(list(zip(columns, types, strict=True))).empty_table())
     assert isinstance(empty, pl.DataFrame)
-    return dict(empty.schema)
+    return empty.schema
