@@ -8,6 +8,7 @@ in every run.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -54,6 +55,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(shards, "shards")
     if options.lane:
         config.pluginmanager.register(Lane(options.lane), "lane")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests live to the end: the garbage collector need not look at them again and again."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # what libraries hold is found again when the process ends
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,6 +3,9 @@
 Both collect the same tests. One goes through their modules from the front, the other from the back, and each runs the
 modules that it is the first to claim, by a file in the folder. They meet in the middle and end at about the same time,
 whatever tests there are. A module is never divided, because its fixtures are made once.
+
+Tests with Spark are not shared: the process that has them selected runs them first and ends its session, so that it
+collects once and then helps with the others.
 """
 
 from __future__ import annotations
@@ -27,28 +30,27 @@ class Lane:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Before `-m` selects: `scripts/test.sh` finds the files with Spark by the text of their marker."""
-        for path in {item.path for item in items if item.get_closest_marker("spark") is not None}:
-            if "mark.spark" not in path.read_text(encoding="utf-8"):
-                raise pytest.UsageError(f"{path} has tests with Spark and must say `mark.spark`")
-
-    @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         """In place of pytest's own loop over all tests."""
         if session.config.option.collectonly or session.testsfailed:  # pytest's own loop says so
             return None
-        claimed = self.claimed(session.items)
-        item = next(claimed, None)
+        with_spark = [item for item in session.items if item.get_closest_marker("spark") is not None]
+        others = [item for item in session.items if item.get_closest_marker("spark") is None]
+        self.run(session, iter(with_spark))
+        self.run(session, self.claimed(others))
+        return True
+
+    def run(self, session: pytest.Session, items: Iterator[pytest.Item]) -> None:
+        """Run tests, and end all fixtures behind the last."""
+        item = next(items, None)
         while item is not None:
-            following = next(claimed, None)  # fixtures that it does not use end with this test
+            following = next(items, None)  # fixtures that it does not use end with this test
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.shouldfail:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
             item = following
-        return True
 
     def claimed(self, items: list[pytest.Item]) -> Iterator[pytest.Item]:
         """The tests of this process. A module is claimed when its first test is about to be the next."""

@@ -61,6 +61,10 @@ CREATE MACRO xxhash64(a) AS signed(hash(a)), (a, b) AS signed(hash((a, b)));
 """
 
 
+_known_types: dict[str, dict[str, pa.DataType]] = {}
+"""The types of the columns of scans, by what determines them."""
+
+
 class LocalEngine:
     """Performs epochs of a plan in this process."""
 
@@ -130,8 +134,13 @@ class LocalEngine:
         return self.duck.sql(f"SELECT *, {said} FROM untimed").to_arrow_table()
 
     def _types(self, source: PlannedSource, scan: Scan) -> dict[str, pa.DataType]:
-        empty = slice_rows([], source.schema)
-        return {f.name: f.type for f in _plain(self.columns(source, scan, empty).to_arrow().schema)}
+        times = source.options.processing_time, source.options.computed_time
+        what = f"{type(self)} {source.schema!r} {source.options!r} {times} {scan.ops} {scan.columns}"
+        if what not in _known_types:  # flows are resumed, and many differ in little
+            empty = slice_rows([], source.schema)
+            kinds = _plain(self.columns(source, scan, empty).to_arrow().schema)
+            _known_types[what] = {f.name: f.type for f in kinds}
+        return dict(_known_types[what])
 
 
 class _LocalWork:

@@ -158,34 +158,39 @@ def linked(path: Path) -> HomeDamaged:
 @contextmanager
 def _folder_of(path: Path, root: Path | None = None) -> Iterator[int]:
     """Open the directory that contains a path, reached from the home (or `root`) without following links."""
-    parent = _absolute(path).parent
-    root = root or _root(parent)
-    folder = os.open(root, _OPEN)
-    at = root
+    parent = os.path.dirname(os.path.abspath(path))  # as text: paths as values took half of the time
+    at = _root(parent) if root is None else str(root)
+    folder = os.open(at, _OPEN)
     try:
-        for name in parent.relative_to(root).parts:
-            at /= name
+        for name in filter(None, parent[len(at) :].split(os.sep)):
+            at = os.path.join(at, name)
             try:
                 inner = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=folder)
             except OSError as error:
-                if error.errno in (errno.ELOOP, errno.ENOTDIR) and at.is_symlink():
-                    raise linked(at) from None
+                if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.islink(at):
+                    raise linked(Path(at)) from None
                 raise
             os.close(folder)
             folder = inner
-        at /= path.name
+        at = os.path.join(at, path.name)
         yield folder
     except OSError as error:  # a call by descriptor names only the last component
         if isinstance(error.filename, str) and not os.path.isabs(error.filename):
-            error.filename = str(at)
+            error.filename = at
         raise
     finally:
         os.close(folder)
 
 
-def _root(folder: Path) -> Path:
+def _root(folder: str) -> str:
     """Return the home that contains a directory, or the directory itself when it is not in a home."""
-    return next((f for f in (folder, *folder.parents) if os.path.lexists(f / MARKER)), folder)
+    at = folder
+    while not os.path.lexists(os.path.join(at, MARKER)):
+        above = os.path.dirname(at)
+        if above == at:
+            return folder
+        at = above
+    return at
 
 
 def _refuse_link(path: Path, folder: int, *, link_ok: bool = False) -> None:

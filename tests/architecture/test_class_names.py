@@ -3,14 +3,14 @@
 import ast
 from collections import defaultdict
 
-from tests.architecture.test_imports import PACKAGE, modules
+from tests.architecture.sources import PACKAGE, modules, tree_of
 
 
 def shared_names() -> dict[str, set[str]]:
     """Names of public classes that several modules define, and these modules."""
     places: dict[str, set[str]] = defaultdict(set)
     for path in modules():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].add(str(path.relative_to(PACKAGE)))
     return {name: found for name, found in places.items() if len(found) > 1}

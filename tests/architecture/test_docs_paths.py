@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.sources import PACKAGE, modules, text_of
+
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "millstream"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changes").glob("*.md")])
 
 FOLDERS = ("src", "tests", "docs", "bench", "examples", "scripts", "changes", ".ci")
@@ -46,30 +47,34 @@ def is_generated(path: Path) -> bool:
     return any(part in {".data", ".envs", "CHANGELOG.md", "millstream.toml"} for part in path.parts)
 
 
-MODULES = sorted(PACKAGE.rglob("*.py"))
+@pytest.mark.parametrize("layer", sorted({p.relative_to(PACKAGE).parts[0] for p in modules()}))
+def test_the_paths_that_docstrings_and_comments_name_exist(layer: str) -> None:
+    missing: dict[str, list[str]] = {}
+    for module in (m for m in modules() if m.relative_to(PACKAGE).parts[0] == layer):
+        words = BACKTICKS.findall(text_of(module))
+        for word in (w for w in words if w.endswith((".py", ".md")) and "/" in w):
+            found = places(word, module)
+            if found and not any(p.exists() or is_generated(p) for p in found):
+                missing.setdefault(str(module.relative_to(ROOT)), []).append(word)
+    assert not missing, f"these name what does not exist: {missing}"
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_the_paths_that_docstrings_and_comments_name_exist(module: Path) -> None:
-    words = BACKTICKS.findall(module.read_text(encoding="utf-8"))
-    files = [w for w in words if w.endswith((".py", ".md")) and "/" in w]
-    missing = [
-        w for w in files if (found := places(w, module)) and not any(p.exists() or is_generated(p) for p in found)
-    ]
-    assert not missing, f"{module.relative_to(ROOT)} names {missing}"
+@pytest.mark.parametrize("folder", sorted({str(d.relative_to(ROOT).parent) for d in DOCUMENTS}))
+def test_the_paths_a_document_names_exist(folder: str) -> None:
+    wrong = {str(d.relative_to(ROOT)): missing_in(d) for d in DOCUMENTS if str(d.relative_to(ROOT).parent) == folder}
+    assert not any(wrong.values()), f"these name what does not exist: { {d: m for d, m in wrong.items() if m} }"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_paths_a_document_names_exist(document: Path) -> None:
+def missing_in(document: Path) -> list[str]:
+    """The paths and links of a document that lead nowhere."""
     text = CODE_BLOCK.sub("", document.read_text(encoding="utf-8"))
     missing = [
         word
         for word in BACKTICKS.findall(text)
         if (found := places(word, document)) and not any(p.exists() or is_generated(p) for p in found)
     ]
-    missing += [
+    return missing + [
         link
         for link in LINK.findall(text)
         if "://" not in link and not link.startswith("mailto:") and not (document.parent / link).exists()
     ]
-    assert not missing, f"{document.relative_to(ROOT)} names {missing}"

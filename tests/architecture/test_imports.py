@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[2] / "src"
-PACKAGE = SRC / "millstream"
+from tests.architecture.sources import PACKAGE, modules, nodes_of, tree_of
+
+SRC = PACKAGE.parent
 
 FACADE = frozenset({"__init__", "__main__", "home", "nexmark", "reader", "result", "takeover"})
 """What users import. May join all layers, but loads neither pyspark nor duckdb at import time."""
@@ -58,10 +59,6 @@ OUTSIDE_KERNELS = SPARK | {"duckdb", "os", "pathlib", "shutil", "tempfile", "glo
 """A kernel is a pure function: no Spark, no store, no files, and time only as an argument."""
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
-
-
 def name_of(path: Path) -> str:
     """`plan/plan.py` -> `plan.plan`; a package is named without `__init__`, but for the root."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -93,7 +90,7 @@ def _imports_of(path: Path, *, at_import_time: bool) -> Iterator[tuple[str, int]
             yield from walk(child)
 
     package = ("millstream", *path.relative_to(PACKAGE).parts[:-1])
-    for node in walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+    for node in walk(tree_of(path)) if at_import_time else nodes_of(path):
         match node:
             case ast.Import(names=names):
                 for alias in names:
@@ -176,7 +173,7 @@ def test_kernels_touch_neither_spark_nor_files_nor_the_time() -> None:
         ]
         wrong += [
             report(path, node.lineno, "a kernel may not open a file")
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            for node in nodes_of(path)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
         ]
     assert not wrong, "\n" + "\n".join(wrong)

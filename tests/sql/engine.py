@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from millstream.plan.parts import Explode, Op, Project
 from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.state.version import Version
 from millstream.store.names import quoted
-from tests.local import LocalEngine, LocalScript, _duck, _LocalWork, _plain
+from tests.local import LocalEngine, LocalScript, _duck, _expressions, _LocalWork, _plain
 
 _NAMES = "abcdef"
 _HASH = "CREATE OR REPLACE MACRO xxhash64" + ", ".join(
@@ -35,14 +36,27 @@ _HASH = "CREATE OR REPLACE MACRO xxhash64" + ", ".join(
 _DEFINING = threading.Lock()
 
 
+def _define_hashes() -> None:
+    with _DEFINING:  # engines are cursors of one connection, and flows start in threads of their own
+        _defined()
+
+
+@functools.cache
+def _defined() -> None:
+    _expressions().cursor().execute(_HASH)
+
+
+_known_kinds: dict[str, pa.Schema] = {}
+"""The types of what ops give, by the types of what they are given."""
+
+
 class QueryEngine(LocalEngine):
     """Performs epochs of the plans that SQL makes."""
 
-    _hashes = False
-
     def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], root: Path, *, shards: int = 1) -> None:
+        _define_hashes()
         self._projected = bind._projected
-        bind._projected = lambda _, schema, ops: _kinds(self.projected(ops, schema.empty_table()).schema)
+        bind._projected = lambda _, schema, ops: self._kinds_of(schema, ops)
         try:
             super().__init__(plan, ports, root, shards=shards)
         finally:
@@ -50,6 +64,12 @@ class QueryEngine(LocalEngine):
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
         return self.perform(_QueryWork, version, given)
+
+    def _kinds_of(self, schema: pa.Schema, ops: Sequence[Op]) -> pa.Schema:
+        what = f"{schema.to_string(truncate_metadata=False)} {ops}"
+        if what not in _known_kinds:
+            _known_kinds[what] = _kinds(self.projected(ops, schema.empty_table()).schema)
+        return _known_kinds[what]
 
     def _types(self, source: PlannedSource, scan: Scan) -> dict[str, pa.DataType]:
         return {n: _small(t) for n, t in super()._types(source, scan).items()}
@@ -75,10 +95,6 @@ class QueryEngine(LocalEngine):
         return table
 
     def columns(self, source: PlannedSource, scan: Scan, table: pa.Table, now: int = 0) -> pl.DataFrame:
-        if not self._hashes:
-            with _DEFINING:  # engines are cursors of one connection, and flows start in threads of their own
-                self.duck.execute(_HASH)
-            self._hashes = True
         if not scan.ops:
             return super().columns(source, scan, table, now)
         time = source.options.event_time

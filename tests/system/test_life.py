@@ -265,9 +265,11 @@ def wait_for(look: Callable[[], int | bool | None], process: subprocess.Popen[st
     pytest.fail("nothing was counted in time")
 
 
-def test_the_demo_ends_by_itself_and_tells_how_it_went(millstream: Processes, tmp_path: Path) -> None:
+def test_the_demo_ends_by_itself_tells_how_it_went_and_prints_no_warning(millstream: Processes, tmp_path: Path) -> None:
     done = millstream.run("demo", "--for", "6s", "--rate", "1000", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stdout + done.stderr
+    assert done.stderr == ""
     assert "starting Spark" in done.stdout
     assert "events/s" in done.stdout
     assert "(p50)" in done.stdout

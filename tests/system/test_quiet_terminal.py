@@ -1,4 +1,6 @@
-"""No warning of another library reaches the terminal: what a program prints is its own."""
+"""No warning of another library reaches the terminal: what a program prints is its own. (What the demo prints:
+test_life.py, which runs it.)
+"""
 
 import os
 import subprocess
@@ -10,7 +12,7 @@ import pytest
 
 from millstream.engine.spark.foreign_warnings import KNOWN, hide_foreign_warnings
 
-from .conftest import PATIENCE, Processes
+from .conftest import PATIENCE
 
 FLOW = """
 import millstream as ms
@@ -40,14 +42,6 @@ def test_a_program_that_runs_a_flow_prints_only_its_own_lines(tmp_path: Path) ->
         cwd=tmp_path, env=known, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr, done.returncode) == ("[1] 1\n", "", 0)
-
-
-@pytest.mark.spark
-def test_the_demo_prints_no_warning(millstream: Processes, tmp_path: Path) -> None:
-    done = millstream.run("demo", "--for", "3s", "--rate", "1000", TMPDIR=str(tmp_path))
-    assert done.returncode == 0
-    assert "Warning" not in done.stdout + done.stderr
-    assert done.stderr == ""
 
 
 def test_only_the_known_warnings_are_hidden() -> None:

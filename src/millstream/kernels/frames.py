@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import polars as pl
 import pyarrow as pa
@@ -18,6 +19,11 @@ def concat_rows(frames: Iterable[pl.DataFrame | None]) -> pl.DataFrame | None:
 
 def polars_types(names: Sequence[str], types: Sequence[pa.DataType | None]) -> dict[str, pl.DataType]:
     """The Polars types of columns with these Arrow types."""
+    return dict(_polars_schema(tuple(names), tuple(types)))
+
+
+@lru_cache(maxsize=1024)
+def _polars_schema(names: tuple[str, ...], types: tuple[pa.DataType | None, ...]) -> pl.Schema:
     empty = pl.from_arrow(pa.schema(list(zip(names, types, strict=True))).empty_table())
     assert isinstance(empty, pl.DataFrame)
-    return dict(empty.schema)
+    return empty.schema

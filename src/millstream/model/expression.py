@@ -82,10 +82,15 @@ class Expr:
 
     @cached_property
     def _spark(self) -> str:
-        return self.node.sql(dialect="spark", identify=True, comments=False)
+        name = plain_column(self.node)
+        return f"`{name}`" if name else self.node.sql(dialect="spark", identify=True, comments=False)
 
     def columns(self) -> tuple[str, ...]:
         """The columns it reads, in order of first use."""
+        return self._columns
+
+    @cached_property
+    def _columns(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(c.name for c in self.node.find_all(exp.Column)))
 
     def bind(self, schema: Schema) -> Expr:
@@ -113,7 +118,8 @@ class Expr:
     def substitute(self, definitions: Mapping[str, Expr]) -> Expr:
         """Replace columns by the expressions that define them."""
         node = self.node.copy()
-        _rename_parameters(node, {c for d in definitions.values() for c in d.columns()})
+        if node.find(exp.Lambda) is not None:
+            _rename_parameters(node, {c for d in definitions.values() for c in d.columns()})
         for column in list(node.find_all(exp.Column)):
             definition = definitions.get(column.name)
             if definition is not None and not is_lambda_parameter(column):
@@ -211,6 +217,14 @@ def _type_of(node: exp.Expr, types: tuple[tuple[str, str], ...]) -> pa.DataType 
     select = annotate_types(tree, schema=known, expression_metadata=interval_types.rules(), dialect="spark")
     kind = type_from_sqlglot(select.expressions[0].type)
     return None if kind is not None and pa.types.is_duration(kind) and has_months(node) else kind
+
+
+def plain_column(node: exp.Expr) -> str | None:
+    """The name of a column that is nothing but a name, the most frequent expression: it need not be rendered."""
+    if type(node) is not exp.Column or any(v for part, v in node.args.items() if part != "this"):
+        return None
+    name = node.this.this if type(node.this) is exp.Identifier else None
+    return name if isinstance(name, str) and name and "`" not in name and not node.comments else None
 
 
 def col(name: str) -> Expr:

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millstream.model.reserved import OP
 from millstream.store.names import quoted, stored_name
@@ -47,8 +48,7 @@ def apply_changes(cursor: duckdb.DuckDBPyConnection, view: ViewSpec, changes: pa
     cursor.register("$changes", changes)
     try:
         if view.identity is not None:
-            ops = set(cursor.execute(f'SELECT DISTINCT {quoted(OP)} FROM "$changes"').fetchall())
-            if upsert or ops != {("+I",)}:
+            if upsert or pc.unique(changes[OP]).to_pylist() != ["+I"]:
                 match = (
                     " AND ".join(f"t.{quoted(k)} IS NOT DISTINCT FROM c.{quoted(k)}" for k in view.identity) or "true"
                 )

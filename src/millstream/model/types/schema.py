@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import sqlglot
@@ -60,6 +61,12 @@ class Schema:
         """Parse Spark DDL."""
         if not isinstance(ddl, str):
             raise _unreadable(ddl, "it is not text")
+        return cls._parsed(ddl)
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def _parsed(cls, ddl: str) -> Schema:
+        """The same; a definition is read again whenever its catalog is."""
         try:
             statements = sqlglot.parse(f"CREATE TABLE t ({plain_names(ddl)}\n)", dialect="spark")
             table = statements[0]

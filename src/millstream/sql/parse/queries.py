@@ -43,7 +43,7 @@ from millstream.sql.parse.checks.allow_list import (
     unrepeatable,
 )
 from millstream.sql.parse.checks.syntax_errors import unreadable
-from millstream.sql.parse.text import DIALECT, Text, closing, token_at, too_deep, word
+from millstream.sql.parse.text import DIALECT, NodeNotes, Text, closing, token_at, too_deep, word
 from millstream.sql.relations.as_of_syntax import NEAREST
 
 TABLE_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION", "COUNT_WINDOW", "CALENDAR")
@@ -112,6 +112,9 @@ def parsed(text: Text, tokens: tuple[Token, ...]) -> exp.Expr:
         raise DefinitionError("one statement is expected here", origin=text.of_token(tokens[0]))
     if _depth(trees[0]) > 2 * _DEEPEST:
         raise too_deep(text, tokens[0])
+    for node in trees[0].walk():
+        if node._meta is not None:
+            node._meta = NodeNotes(node._meta)
     for cte in trees[0].find_all(exp.CTE):
         cte.set("materialized", None)  # a planner hint that does not affect the result
     with text.at(tokens[0]):

@@ -88,6 +88,15 @@ _OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSED = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
+class NodeNotes(dict[str, Any]):
+    """The notes of a node of a tree, such as its position in the text. A tree is copied many times while it is bound,
+    and these as a whole: to copy them value by value takes most of the time.
+    """
+
+    def __deepcopy__(self, memo: object) -> NodeNotes:
+        return NodeNotes(self)
+
+
 @dataclass(frozen=True)
 class Text:
     """SQL text, with a name for error messages."""

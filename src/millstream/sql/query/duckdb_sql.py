@@ -73,15 +73,15 @@ class Duck(DuckDB):
             return "INTERVAL" if isinstance(expression.this, exp.Interval) else str(super().datatype_sql(expression))
 
 
-def duck_sql(node: exp.Expr, *, whole: bool = False) -> str:
+def duck_sql(node: exp.Expr, *, whole: bool = False, copy: bool = True) -> str:
     """An expression or query in DuckDB's SQL. Rejects one that cannot be expressed there; with `whole`, also one of
-    which a part would be lost.
+    which a part would be lost. Without `copy` the tree is of no use afterwards.
     """
     for cast in node.find_all(exp.Cast):
         cast.meta[_ASKED] = True
     level = ErrorLevel.RAISE if whole else ErrorLevel.IGNORE
     try:
-        return Duck().generate(node, identify=True, comments=False, unsupported_level=level)
+        return Duck().generate(node, copy=copy, identify=True, comments=False, unsupported_level=level)
     except UnsupportedError as error:
         named = ", ".join(re.findall(r"'[^']*'", str(error))) or next(
             iter(re.findall(r"\b[A-Z_]{4,}\w*\b", str(error))), ""

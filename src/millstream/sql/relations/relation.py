@@ -19,7 +19,7 @@ from millstream.sql import early_checks, unknown_names
 from millstream.sql.bind.grouping import aggregates
 from millstream.sql.parse.checks import completeness
 from millstream.sql.parse.checks.allow_list import GROUPS, called, unrepeatable
-from millstream.sql.parse.text import Text
+from millstream.sql.parse.text import NodeNotes, Text
 
 BORDERS = ("window_start", "window_end", "window_time")
 HIDDEN = OF
@@ -160,8 +160,8 @@ class Relation:
         if isinstance(column.parent, exp.Bracket) and column.parent.this is column and not rest:
             early_checks.check_elements(text, column.parent, name, self._type(name))
         reference: exp.Expr = exp.column(name)
-        reference.this.meta.update(column.this.meta)
-        reference.meta["resolved"] = True  # it may be visited again
+        reference.this._meta = NodeNotes(column.this.meta)
+        reference._meta = NodeNotes(resolved=True)  # it may be visited again
         for part in rest:
             reference = exp.Dot(this=reference, expression=exp.to_identifier(part))
         return reference

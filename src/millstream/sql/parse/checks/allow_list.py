@@ -142,7 +142,10 @@ def beyond_double(number: exp.Literal) -> bool:
 
 def reads(tree: exp.Expr) -> str | None:
     """The first function of a tree, as rendered for DuckDB, that reads something outside of the store."""
-    return next((name for name in called(tree, "duckdb") if name.startswith(_READS)), None)
+    written = _written(tree, "duckdb")
+    if not any(name in written.lower() for name in _READS):
+        return None
+    return next((name for name in _calls(written, "duckdb") if name.startswith(_READS)), None)
 
 
 def unrepeatable(name: str, origin: Origin | None) -> Unsupported:
@@ -159,11 +162,21 @@ def called(tree: exp.Expr, dialect: str = "spark") -> Iterator[str]:
     """The functions of a tree as it would be rendered, in lower case: names before an opening parenthesis, and
     functions that need none.
     """
+    return _calls(_written(tree, dialect), dialect)
+
+
+def _written(tree: exp.Expr, dialect: str) -> str:
+    """The text of a tree in which names before an opening parenthesis are calls; none if nothing in it is a call."""
     if all(type(node) in _NO_CALLS for node in tree.walk()):
-        return
+        return ""
     plain = _without_column_names(tree)
-    written = duck_sql(plain) if dialect == "duckdb" else plain.sql(dialect=dialect, identify=True, comments=False)
-    tokens = sqlglot.tokenize(written, dialect=dialect)
+    if dialect == "duckdb":
+        return duck_sql(plain, copy=False)
+    return plain.sql(dialect=dialect, copy=False, identify=True, comments=False)
+
+
+def _calls(written: str, dialect: str) -> Iterator[str]:
+    tokens = sqlglot.tokenize(written, dialect=dialect) if written else []
     for token, following in zip_longest(tokens, tokens[1:]):
         if token.token_type == TokenType.STRING:
             continue
@@ -180,14 +193,15 @@ def _without_column_names(tree: exp.Expr) -> exp.Expr:
     alias has the name of a function that needs no parentheses.
     """
     plain = tree.copy()
-    for series in list(plain.find_all(exp.GenerateSeries)):
-        if isinstance(series.parent, exp.Table):  # it would be rendered with its own names
-            series.replace(exp.Anonymous(this="sequence", expressions=list(series.args.values())))
-    for each in plain.find_all(exp.Unnest):
-        each.set("offset", None)  # it would be rendered as an additional name
-    for alias in plain.find_all(exp.TableAlias):
-        if all(isinstance(c, exp.Identifier) for c in alias.columns):
-            alias.set("columns", None)
-        if isinstance(alias.this, exp.Identifier):
-            alias.set("this", exp.to_identifier("alias", quoted=True))
+    for node in list(plain.find_all(exp.GenerateSeries, exp.Unnest, exp.TableAlias)):
+        if isinstance(node, exp.GenerateSeries):
+            if isinstance(node.parent, exp.Table):  # it would be rendered with its own names
+                node.replace(exp.Anonymous(this="sequence", expressions=list(node.args.values())))
+        elif isinstance(node, exp.Unnest):
+            node.set("offset", None)  # it would be rendered as an additional name
+        elif isinstance(node, exp.TableAlias):
+            if all(isinstance(c, exp.Identifier) for c in node.columns):
+                node.set("columns", None)
+            if isinstance(node.this, exp.Identifier):
+                node.set("this", exp.to_identifier("alias", quoted=True))
     return plain

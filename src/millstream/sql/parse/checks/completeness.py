@@ -17,6 +17,7 @@ from sqlglot.errors import UnsupportedError
 from sqlglot.tokens import Token, TokenType  # type: ignore[attr-defined]
 
 from millstream.errors import Origin, Unsupported
+from millstream.model.expression import plain_column
 from millstream.sql.parse.text import DIALECT, Text
 
 CARRIED_OUT: dict[type[exp.Expr], frozenset[str]] = {
@@ -164,6 +165,8 @@ def _number(text: str) -> str:
 
 def check_expression(text: Text, tree: exp.Expr) -> None:
     """Reject an expression if a part would be lost when it is rendered for Spark."""
+    if plain_column(tree):
+        return
     try:
         tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError:
