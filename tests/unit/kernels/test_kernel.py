@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-import pyspark
 import pytest
 
-from millstream.engine.exchange import KernelTask, kernel_task, opened, pack
+from millstream.engine.exchange.graph import Graph, GraphNode
+from millstream.engine.exchange.level_task import LevelTask
+from millstream.engine.exchange.parcels import ROWS, Sender
+from millstream.engine.exchange.results import opened
+from millstream.engine.exchange.routes import Routes
 from millstream.errors import PlanError
 from millstream.kernels.kernel import NO_SERVICES, Kernel, NoServices, kernel_of
 from millstream.kernels.outcome import OperatorClock, Outcome
@@ -22,6 +24,7 @@ from millstream.model.windows.windowing import Windowing
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.relations.distinct import DistinctRows
 from millstream.plan.parts import Measure
+from millstream.plan.plan import PlannedView
 from millstream.state.version import Version
 
 OPERATOR = DistinctRows("v")
@@ -65,13 +68,11 @@ def test_an_exchange_task_runs_kernels_without_services(tmp_path: Path, monkeypa
     operator = type("Spread", (Aggregation,), {"kernel": "tasks_kernel"})(
         "v", (), Windowing(), (Measure("n", "count", False),)
     )
-    context = types.SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 7)
-    monkeypatch.setattr(pyspark.TaskContext, "get", lambda: context)
-    task = kernel_task(KernelTask(str(tmp_path), 1, 0, 2, Version(), {0: (operator, OperatorClock(0, 0))}))
-    rows = pl.DataFrame({"a": [1, 2]})
-    batch = pa.RecordBatch.from_pylist([{"kind": "rows", "view": 0, "shard": 0, "payload": pack(rows)}])
-    found = opened(pa.Table.from_batches(list(task(iter([batch])))))
-    assert [frame.rows() for frame in found.changes[0]] == [[(1,), (2,)]]
+    view = PlannedView("v", operator, None, (), (), None, None, None, kept=False)
+    routes = Routes(Graph({0: GraphNode(0, view, 1, to_driver=True)}), 2, frozenset(), str(tmp_path))
+    task = LevelTask(1, routes, str(tmp_path), 1, 0, Version(), {0: OperatorClock(0, 0)})
+    found = opened(task.run(Sender(0).rows(ROWS, 0, pl.DataFrame({"a": [1, 2]})), 0, 7))
+    assert [frame.rows() for frame in found.operators[0].changes] == [[(1,), (2,)]]
     assert [given for given, _ in passed] == [[(1,), (2,)]]
     assert type(passed[0][1]) is NoServices
 

@@ -601,8 +601,8 @@ def test_values_that_do_not_fit_their_column_are_failures_of_their_row(flow: Any
         ((1,), "a row of 1 values was emitted for the columns k, n"),
         ({"k": 1, "m": 2}, "a row has no column `m`; it has k, n"),
         (7, "int is not a row: pass a dict, or a tuple of k, n"),
-        ("row", "str is no row"),
-        ([7], "int is no row"),
+        ("row", "str is not a row"),
+        ([7], "int is not a row"),
     ],
 )
 def test_what_is_no_row_is_refused(flow: Any, given: Any, said: str) -> None:
