@@ -297,6 +297,8 @@ class _Epoch:
         roles, future, known = self.driver.roles(scan), self._future(scan), self._known(scan)
         placement = self.engine.placement
         where = placement.of(scan.id, expected, native=known is None and combine.fits(roles))
+        if where == SPREAD:
+            where = GATHERED  # the executors have nothing to do but to combine
         if where == GATHERED and placement.choice == "auto" and not any(r.operator.keyed_scan for r in roles):
             where = INLINE  # nothing shrinks on the executors
         self.out.placements[scan.id] = where

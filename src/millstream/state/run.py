@@ -5,9 +5,11 @@ a lookup is a binary search and a closed window drops whole batches. Files are n
 written in the order temp, fsync, rename, directory fsync. A version keeps this of a run (format 1):
 
     {"file": "hot/000000000042-0.arrow", "crc": 2774893043, "bytes": 40312,
-     "batches": [{"rows": 812, "first": 1767225610000000, "last": 1767225610000000, "dropped": false}, ...]}
+     "batches": [{"rows": 812, "first": 1767225610000000, "last": 1767225610000000, "dropped": false}, ...],
+     "hashes": [-9221120237041090560, 9187343239835811839]}
 
-`first` and `last` are the least and the greatest expiry in the batch.
+`first` and `last` are the least and the greatest expiry in the batch. `hashes` has the least and the greatest hash, so
+that a shard opens only the runs that may hold its rows.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ class StateRun:
     crc: int
     bytes: int
     batches: tuple[Batch, ...]
+    hashes: tuple[int, int] | None = None
+    """The least and the greatest hash of its rows; None if it was written by a version that did not record them."""
 
     @property
     def step(self) -> str:
@@ -65,6 +69,10 @@ class StateRun:
     def rows(self) -> int:
         """Rows that are not dropped."""
         return sum(b.rows for b in self.batches if not b.dropped)
+
+    def meets(self, hashes: tuple[int, int]) -> bool:
+        """Whether it may hold rows with a hash in a range (first and last)."""
+        return self.hashes is None or (self.hashes[0] <= hashes[1] and hashes[0] <= self.hashes[1])
 
     def expire(self, watermark: Micros) -> StateRun | None:
         """This run without the batches that closed at the watermark; None if nothing is left."""
@@ -80,13 +88,15 @@ class StateRun:
             "crc": self.crc,
             "bytes": self.bytes,
             "batches": [[b.rows, b.first, b.last, int(b.dropped)] for b in self.batches],
+            **({} if self.hashes is None else {"hashes": list(self.hashes)}),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> StateRun:
         """Read what `to_json` wrote."""
         batches = tuple(Batch(r, f, last, bool(d)) for r, f, last, d in data["batches"])
-        return cls(data["file"], data["crc"], data["bytes"], batches)
+        low, high = data.get("hashes", (None, None))
+        return cls(data["file"], data["crc"], data["bytes"], batches, None if low is None else (low, high))
 
 
 class RunWriter:
@@ -101,13 +111,16 @@ class RunWriter:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._temp = self._path.with_name(f".{self._path.name}.tmp")
         self._batches: list[Batch] = []
+        self._hashes: tuple[int, int] | None = None
         self._file = _Checked(self._temp)
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
 
     def add(self, rows: pl.DataFrame, expiry: np.ndarray) -> None:
         """Append rows (with their hash in ``$h``) and the expiry of each."""
         buckets = _buckets(expiry)
-        order = np.lexsort((rows["$h"].to_numpy(), buckets))
+        hashes = rows["$h"].to_numpy()
+        self._note_hashes(hashes)
+        order = np.lexsort((hashes, buckets))
         ordered = rows[pl.Series(order, dtype=pl.UInt32)].rechunk().to_arrow()
         edges = np.flatnonzero(np.diff(buckets[order])) + 1
         bounds = [0, *edges.tolist(), len(rows)]
@@ -133,7 +146,13 @@ class RunWriter:
             self._file.sync()
             paths.rename(self._temp, self._path)
             sync_directory(self._path.parent)
-        return StateRun(self._name, self._file.crc, self._file.bytes, tuple(self._batches))
+        return StateRun(self._name, self._file.crc, self._file.bytes, tuple(self._batches), self._hashes)
+
+    def _note_hashes(self, hashes: np.ndarray) -> None:
+        if len(hashes):
+            low, high = int(hashes.min()), int(hashes.max())
+            known = self._hashes or (low, high)
+            self._hashes = min(low, known[0]), max(high, known[1])
 
 
 def write_run(root: Path, name: str, rows: pl.DataFrame, expiry: np.ndarray) -> StateRun:

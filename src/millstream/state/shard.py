@@ -83,7 +83,7 @@ class StateReader:
         hashes: tuple[int, int] | None = None,
     ) -> None:
         self._cache = cache
-        self._runs = runs
+        self._runs = runs if hashes is None else [r for r in runs if r.meets(hashes)]
         self._unique = list(unique)
         self._range = hashes
 

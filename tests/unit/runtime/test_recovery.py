@@ -14,7 +14,7 @@ from millstream.connect.memory import MemorySource
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, HomeTooNew, RecoveryFailed
 from millstream.plan.planner import plan
-from millstream.runtime.epoch.kept_versions import Upkeep, remove_left_overs
+from millstream.runtime.epoch.kept_versions import SWEEP_EVERY, Upkeep, remove_left_overs
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.recovery import reconcile
 from millstream.state.run import Batch, StateRun
@@ -138,6 +138,17 @@ def test_a_file_goes_when_the_last_version_that_names_it_is_old_enough(tmp_path:
         left = sorted(int(p.name) for p in (tmp_path / "v").iterdir())
         assert left == list(range(max(1, epoch - keep - 1), epoch + 1)), epoch
         assert gone == ([f"v/{epoch - keep - 2}"] if epoch - keep - 2 >= 1 else [])
+
+
+def test_what_a_lost_task_wrote_goes_while_the_flow_runs(tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir()
+    left, named, merging = "000000000012-1-0-7.arrow", "000000000012-1-0-8.arrow", "000000000012-c.arrow"
+    for name in (left, f".{left}.tmp", named, merging):
+        (tmp_path / "v" / name).touch()
+    upkeep, present = Upkeep(tmp_path, keep=2), version(named)
+    gone = [upkeep.after(epoch, present.files, present) for epoch in (19, SWEEP_EVERY)]
+    assert [sorted(g) for g in gone] == [[], [f"v/.{left}.tmp", f"v/{left}"]]
+    assert sorted(p.name for p in (tmp_path / "v").iterdir()) == [named, merging]
 
 
 def test_files_of_older_versions_outlive_a_restart_and_go_later(tmp_path: Path) -> None:

@@ -209,3 +209,18 @@ def test_a_full_disk_is_named_and_leaves_nothing_behind(tmp_path: Path, monkeypa
     with pytest.raises(DiskFull, match="no space left"):
         write_durably(tmp_path / "x", b"data")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shard_opens_only_runs_that_may_hold_its_rows(tmp_path: Path) -> None:
+    made, _ = written(tmp_path, [[(-1, 0, "a")], [(1, 0, "a")], [(-1, 0, "b"), (1, 0, "b")]])
+    old = StateRun.from_json({k: v for k, v in made[1].to_json().items() if k != "hashes"})
+    assert [StateRun.from_json(m.to_json()) for m in made] == made
+    cache = RunCache(tmp_path)
+    assert set(as_dict(StateReader(cache, [*made[:1], old, made[2]], UNIQUE, shard_range(0, 2)).scan(-1))) == {
+        (-1, 0, "a"),
+        (-1, 0, "b"),
+    }
+    assert set(cache._open) == {made[0].file, old.file, made[2].file}
+    cache = RunCache(tmp_path)
+    StateReader(cache, made, UNIQUE, shard_range(0, 2)).scan(-1)
+    assert set(cache._open) == {made[0].file, made[2].file}

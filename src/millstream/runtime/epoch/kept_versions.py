@@ -6,6 +6,7 @@ version can be copied while the flow goes on. A process that has a file mapped k
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,6 +15,12 @@ from millstream.state.version import Version
 
 KEPT_VERSIONS = 5
 """How many versions before the present one stay."""
+
+
+SWEEP_EVERY = 20
+"""The number of epochs between two searches for files of tasks that no version names."""
+
+_OF_A_TASK = re.compile(r"\.?(\d{12})-\d+-\d+-\d+\.arrow(\.tmp)?")
 
 
 class Upkeep:
@@ -33,11 +40,20 @@ class Upkeep:
         for file in (set(named) | self._leftovers) - version.files:
             self._last.setdefault(file, epoch)
         self._leftovers = set()
+        if epoch % SWEEP_EVERY == 0:
+            self._sweep(epoch, version)
         gone = [f for f, last in self._last.items() if last + self._keep < epoch]
         for file in gone:
             paths.delete_file(self._root / file, missing_ok=True)
             del self._last[file]
         return gone
+
+    def _sweep(self, epoch: int, version: Version) -> None:
+        """Find the files that tasks wrote and the driver never learned of: a lost or repeated attempt left them."""
+        for file in files_in(self._root) - version.files:
+            name = _OF_A_TASK.fullmatch(file.rpartition("/")[2])
+            if name is not None and int(name[1]) < epoch:
+                self._last.setdefault(file, int(name[1]))
 
     def tidy(self, version: Version) -> None:
         """Called at the start: what is there and not named by this version goes as soon as it is old enough. (What no
