@@ -50,7 +50,7 @@ def test_what_is_not_empty_is_left_alone(millstream: Cli, tmp_path: Path, kind: 
         there.write_text("dear", encoding="utf-8")
     done = millstream("init", "there")
     assert done.exit_code == 2
-    assert "nothing was touched" in done.stderr
+    assert "nothing was changed" in done.stderr
     assert [p.name for p in there.iterdir()] == ["letter.txt"] if kind == "folder" else there.read_text() == "dear"
 
 

@@ -57,7 +57,7 @@ def test_a_lost_topic_note_is_said_everywhere_and_repaired(home: Path, tmp_path:
         assert code == HomeDamaged.exit_code, (call, said)
         assert "log/bids/topic.json" in said, call
     assert check_home(home).state == BROKEN
-    assert "bids/topic.json" in check_home(home).said
+    assert "bids/topic.json" in check_home(home).text
     with pytest.raises(HomeDamaged, match=r"topic\.json"):
         LocalScript(homes.flow(), home, shards=1)
     code, said = said_by("repair", "--home", home)

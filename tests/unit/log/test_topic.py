@@ -274,7 +274,7 @@ def test_a_retry_lands_once_and_is_answered_as_before(log: Log) -> None:
     assert (again.offsets, first.repeated, again.repeated) == (first.offsets, False, True)
     topic.append({"n": 3}, producer="p", sequence=3)
     assert topic.append([{"n": 1}, {"n": 2}], producer="p", sequence=1, digest="a") == Ack({}, repeated=True)
-    with pytest.raises(RecoveryFailed, match="other content"):
+    with pytest.raises(RecoveryFailed, match="different content"):
         topic.append({"n": 4}, producer="p", sequence=3, digest="b")
     assert sum(topic.end().values()) == 3
 

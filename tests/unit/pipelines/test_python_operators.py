@@ -76,7 +76,7 @@ def told(script: QueryScript, view: str = "visits") -> list[tuple[Any, ...]]:
 
 
 def test_a_visit_is_told_when_it_is_over_and_payments_at_once(tmp_path: Path) -> None:
-    with QueryScript(visits(), tmp_path) as script:
+    with QueryScript(visits(), tmp_path, shards=1) as script:
         script.send("hits", hit(1), hit(2, "pay", 1), hit(1, "shop", 2)).tick()
         script.expect_rows("paid", {"user": 2, "hits": 1})
         script.send("hits", hit(1, "pay", 5), hit(3, second=11)).tick()
@@ -92,9 +92,10 @@ def test_a_visit_is_told_when_it_is_over_and_payments_at_once(tmp_path: Path) ->
         assert_balanced(script.home)
 
 
+@pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_at_any_step_changes_nothing(tmp_path: Path, step: str) -> None:
-    with QueryScript(visits(), tmp_path) as script:
+def test_a_crash_at_any_step_changes_nothing(tmp_path: Path, step: str, shards: int) -> None:
+    with QueryScript(visits(), tmp_path, shards=shards) as script:
         script.send("hits", hit(1), hit(2, "pay", 1)).tick()
         script.send("hits", hit(1, "shop", 2), hit(3, "pay", 12)).crash(at=step)
         with pytest.raises(Crash):
@@ -102,7 +103,10 @@ def test_a_crash_at_any_step_changes_nothing(tmp_path: Path, step: str) -> None:
         script.resume()
         script.tick()
         script.send("hits", hit(9, second=40)).tick()
-        assert told(script) == [(2, 1, 1), (1, 2, 2), (3, 1, 1)]
+        expected, found = [(2, 1, 1), (1, 2, 2), (3, 1, 1)], told(script)
+        if shards > 1:  # keys of one epoch come in the order of their shards
+            expected, found = sorted(expected), sorted(found)
+        assert found == expected
         script.expect_rows("paid", {"user": 2}, {"user": 3})
 
 

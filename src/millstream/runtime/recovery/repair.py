@@ -337,7 +337,7 @@ def _gone_back(home: Path, findings: Sequence[Finding], rows: Mapping[str, Seque
         would = f"the whole home is restored to the checkpoint `{newest}` and resumes from there"
         lost = "later results are recomputed, if the sources still have their records"
         if undone := checkpoint.undone(home, newest):
-            lost += f"; made or replaced since, and undone: {', '.join(undone)}"
+            lost += f"; created or replaced since then, and undone: {', '.join(undone)}"
         return [Finding(f.flow, f.problem, would, lost, Restore(newest), back=True) for f in needs]
     mended: list[Finding] = []
     rebuilt: set[str] = {f.flow for f in findings if f.back and f.flow}
