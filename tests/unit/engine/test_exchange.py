@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from millstream.engine.exchange import parcels, routes
-from millstream.engine.exchange.graph import FINISH, Graph
+from millstream.engine.exchange.graph import FINISH, Edge, Graph
 from millstream.engine.exchange.parcels import PARCEL_BYTES, ROWS, Sender, parcels_of
 from millstream.engine.exchange.routes import Routes, in_order
 from millstream.kernels.outcome import EPOCH_ROWS, OperatorClock
@@ -158,6 +158,14 @@ def test_an_operator_that_runs_in_one_shard_gets_all_rows_there() -> None:
     rows = pl.DataFrame({"n": [1, 2]})
     found = dict(Routes(Graph(), 7, frozenset({4}), "").split(4, np.array([-(2**62), 2**62]), rows))
     assert {shard: part["n"].to_list() for shard, part in found.items()} == {0: [1, 2]}
+
+
+def test_rows_that_only_pass_through_stay_in_their_shard() -> None:
+    found = graph_of(f"SELECT k, v FROM {JOINED} j UNION ALL SELECT k, v FROM a")
+    (view,) = (n.number for n in found.nodes.values() if n.operator.keeps_place)
+    rows = pl.DataFrame({"$op": ["+I"] * 9, "k": range(9), "v": range(9)})
+    sent = Routes(found, 7, frozenset(), "").along(Edge(view, 0), rows, (), Sender(0, 5))
+    assert {p.shard for p in parcels_of(sent)} == {5}
 
 
 def test_ordered_rows_are_sorted_where_they_arrive() -> None:

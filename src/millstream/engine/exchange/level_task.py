@@ -65,7 +65,7 @@ class LevelTask:
                 for source, time in orjson.loads(parcel.payload).items():
                     newest[source] = max(time, newest.get(source, time))
             yield parcel.batch
-        sender = Sender((self.level << 20) + shard)
+        sender = Sender((self.level << 20) + shard, shard)
         cache = _cache(self.root)
         cache.keep(self.version.files)
         for node in self.nodes:

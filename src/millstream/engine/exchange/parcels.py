@@ -80,8 +80,8 @@ class Parcel(NamedTuple):
 class Sender:
     """Makes the parcels of one task."""
 
-    def __init__(self, origin: int) -> None:
-        self.origin = origin
+    def __init__(self, origin: int, shard: int = 0) -> None:
+        self.origin, self.shard = origin, shard
         self._number = 0
 
     def data(self, kind: str, view: int, payload: bytes, shard: int = 0) -> pa.RecordBatch:

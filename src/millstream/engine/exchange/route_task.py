@@ -36,7 +36,7 @@ class RouteTask:
 
     def run(self, batches: Batches, partition: int, attempt: int) -> Batches:
         """Send the records of one partition."""
-        sender = Sender((self.level << 20) + _ORIGIN + partition)
+        sender = Sender((self.level << 20) + _ORIGIN + partition, partition % self.routes.shards)
         waiting: dict[int, list[pl.DataFrame]] = {}
         number = 0
         for batch in batches:

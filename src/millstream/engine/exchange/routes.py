@@ -81,6 +81,9 @@ class Routes:
         side = operator.sides[edge.side]
         carried = tuple(f"{ORDER}{i}" for i in range(len(order)))
         rows = _computed(edge, changes).select(OP, *carried, *taken_columns(side))
+        if operator.keeps_place:
+            yield from sender.rows(SIDE, edge.view, rows, sender.shard, edge.side)
+            return
         for shard, part in self.split(edge.view, _hashes(operator, edge.side, rows), rows):
             yield from sender.rows(SIDE, edge.view, part, shard, edge.side)
 

@@ -40,7 +40,8 @@ class ScanTask:
 
     def run(self, batches: Batches, partition: int, attempt: int) -> Batches:
         """Take in the rows of one partition."""
-        sender, total, number = Sender(partition), Intake(), 0
+        shards = 1 if self.routes is None else self.routes.shards
+        sender, total, number = Sender(partition, partition % shards), Intake(), 0
         passing: dict[int, list[pl.DataFrame]] = {}
         for batch in batches:
             if not batch.num_rows:

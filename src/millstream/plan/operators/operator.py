@@ -198,6 +198,11 @@ class Operator:
         return False
 
     @property
+    def keeps_place(self) -> bool:
+        """Whether it passes rows on one by one, so that they can stay in the shard that they come from."""
+        return False
+
+    @property
     def orders_rows(self) -> tuple[str, ...]:
         """The columns of its rows that give their order, wherever they were computed."""
         return ()

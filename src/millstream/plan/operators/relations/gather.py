@@ -27,6 +27,11 @@ class GatheredRows(Operator):
         return self.append_only_input
 
     @property
+    def keeps_place(self) -> bool:
+        """Append-only rows pass through without state."""
+        return self.append_only_input
+
+    @property
     def result(self) -> tuple[str, ...]:
         """The columns of its input."""
         return (*self.columns, *self.marks)
