@@ -148,7 +148,7 @@ class Shadow:
             self._folder,
             tables=tables,
             placement="auto",
-            shards=os.cpu_count() or 2,
+            shards=None,
             retract=False,
         )
 
