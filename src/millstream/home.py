@@ -68,6 +68,7 @@ class Home:
         *,
         clock: Clock | None = None,
         memory: str | None = None,
+        spark_master: str | None = None,
         query_timeout: float | None = None,
         query_memory: str | None = None,
         lock: HomeLock | None = None,
@@ -76,7 +77,7 @@ class Home:
         chosen_memory = settings.find(settings.MEMORY, memory, home=Path(path)).value
         self.open_home = self.opens(
             Path(path),
-            SparkEngines(spark_log(Path(path)), memory=chosen_memory),
+            SparkEngines(spark_log(Path(path)), memory=chosen_memory, master=spark_master),
             clock=clock,
             limits=limits,
             lock=lock,

@@ -93,6 +93,12 @@ def _seconds(value: object) -> float:
         ) from None
 
 
+def _host(value: object) -> str:
+    if not re.fullmatch(r"[\w.:\[\]-]+", str(value)):
+        raise DefinitionError(f"{value!r} is not a host", hint="write a name or an address, e.g. 10.0.0.5")
+    return str(value)
+
+
 def _bytes(value: object) -> int:
     return parsed_bytes(str(value))
 
@@ -119,6 +125,21 @@ SPARK_MASTER: Setting[str] = Setting(
     "the Spark master that runs the jobs",
     "local[*,4]",
     old_variables=("MILLSTREAM_MASTER",),
+)
+EXECUTOR_MEMORY: Setting[str] = Setting(
+    "executor_memory",
+    lambda v: java_memory(str(v)),
+    lambda: "1g",
+    "memory of Spark's Java process on each executor of a cluster",
+    "1g",
+)
+DRIVER_HOST: Setting[str] = Setting(
+    "driver_host",
+    _host,
+    str,
+    "the address at which the executors of a cluster reach this process",
+    "that of the interface that reaches the master",
+    show=lambda v: v or "(found)",
 )
 QUERY_TIMEOUT: Setting[float] = Setting(
     "query_timeout", _seconds, lambda: 60.0, "seconds that a query may take; 0: no limit", "60", show=lambda v: f"{v:g}"
@@ -153,7 +174,8 @@ DEBUG: Setting[bool] = Setting(
 )
 
 SETTINGS: tuple[Setting[Any], ...] = (
-    *(HOME, MEMORY, SPARK_MASTER, QUERY_TIMEOUT, QUERY_MEMORY, QUERY_MEMORY_TOTAL, FLOW_MEMORY, DEBUG),
+    *(HOME, MEMORY, SPARK_MASTER, EXECUTOR_MEMORY, DRIVER_HOST),
+    *(QUERY_TIMEOUT, QUERY_MEMORY, QUERY_MEMORY_TOTAL, FLOW_MEMORY, DEBUG),
 )
 _NAMES = tuple(s.name for s in SETTINGS)
 

@@ -19,6 +19,7 @@ def standby(
     *flows: Flow,
     mode: str = "passive",
     memory: str | None = None,
+    spark_master: str | None = None,
     lease: str | timedelta | Duration = "5 seconds",
 ) -> Home:
     """Wait as a standby, ready to run these flows, until the process that owns the home dies or freezes. Then open the
@@ -30,7 +31,7 @@ def standby(
     """
     seconds = Duration.positive(lease, what="lease").micros / 1e6
     chosen = find(MEMORY, memory, home=Path(path)).value
-    engines = SparkEngines(standby_log(Path(path)), memory=chosen)
+    engines = SparkEngines(standby_log(Path(path)), memory=chosen, master=spark_master)
     waiting = Standby(Path(path), [plan(f) for f in flows], mode, engines=engines, lease=seconds)
     try:
         waiting.warm()
@@ -38,4 +39,4 @@ def standby(
     finally:
         waiting.stop()
     assert takeover is not None
-    return Home(path, memory=chosen, lock=takeover.lock)
+    return Home(path, memory=chosen, spark_master=spark_master, lock=takeover.lock)

@@ -18,7 +18,9 @@ SRC = PACKAGE.parent
 FACADE = frozenset({"__init__", "__main__", "home", "nexmark", "reader", "result", "takeover"})
 """What users import. May join all layers, but loads neither pyspark nor duckdb at import time."""
 
-EVERYWHERE = frozenset({"errors", "clock", "limits", "budget", "paths", "display", "deprecation", "settings", "units"})
+EVERYWHERE = frozenset(
+    {"errors", "clock", "limits", "budget", "paths", "processes", "display", "deprecation", "settings", "units"}
+)
 """Any layer may import these."""
 
 BELOW_RUNTIME = frozenset({"model", "sql", "plan", "kernels", "state", "log", "store", "connect", "engine"})
@@ -31,6 +33,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "deprecation": frozenset(),
     "clock": frozenset(),
     "paths": frozenset({"errors"}),
+    "processes": frozenset(),
     "limits": frozenset(),
     "budget": frozenset({"limits"}),
     "model": frozenset(),

@@ -12,6 +12,8 @@ from millstream.limits import Limits
 from millstream.runtime.home_dir import make_home
 from millstream.settings import (
     DEBUG,
+    DRIVER_HOST,
+    EXECUTOR_MEMORY,
     FLOW_MEMORY,
     HOME,
     MEMORY,
@@ -30,6 +32,8 @@ GOOD = {
     HOME: ("elsewhere", "elsewhere"),
     MEMORY: ("4g", "4g"),
     SPARK_MASTER: ("local[2]", "local[2]"),
+    EXECUTOR_MEMORY: ("2g", "2g"),
+    DRIVER_HOST: ("driver.example", "driver.example"),
     QUERY_TIMEOUT: ("2.5", 2.5),
     QUERY_MEMORY: ("512MB", 512 << 20),
     QUERY_MEMORY_TOTAL: ("0", 0),
@@ -40,6 +44,8 @@ GOOD = {
 
 BAD = {
     MEMORY: "4gb",
+    EXECUTOR_MEMORY: "2gb",
+    DRIVER_HOST: "http://driver",
     QUERY_TIMEOUT: "soon",
     QUERY_MEMORY: "much",
     QUERY_MEMORY_TOTAL: "1KB",

@@ -19,7 +19,7 @@ from millstream.settings import DEBUG, SettingDeprecated, find, old_variables
 
 COMMANDS = (
     *("demo", "init", "sql", "run", "check", "test", "query", "views", "flows", "watermarks"),
-    *("log", "explain", "doctor", "config", "checkpoint", "repair"),
+    *("log", "explain", "doctor", "config", "checkpoint", "repair", "cluster"),
 )
 """In the order in which a new user needs them; each is `command` in the module of its name."""
 

@@ -11,7 +11,7 @@ import click
 
 from millstream.errors import DefinitionError
 from millstream.model.types.duration import Duration
-from millstream.settings import HOME, MEMORY, find
+from millstream.settings import HOME, MEMORY, SPARK_MASTER, find
 from millstream.units import java_memory
 
 DEFAULT_HOME = HOME.default()
@@ -52,8 +52,19 @@ def memory_option() -> Callable[[F], F]:
     return click.option(
         "--memory",
         metavar="SIZE",
-        callback=_check_memory,
+        callback=check_memory,
         help=f"Memory of Spark's Java process, e.g. 512m or 4g.  [default: {MEMORY.usual}]",
+    )
+
+
+def master_option() -> Callable[[F], F]:
+    """``--master URL``, or what the settings say."""
+    return click.option(
+        "--master",
+        "--spark-master",
+        "spark_master",
+        metavar="URL",
+        help=f"The Spark master that runs the jobs, e.g. spark://127.0.0.1:7077.  [default: {SPARK_MASTER.usual}]",
     )
 
 
@@ -90,7 +101,8 @@ class DurationType(click.ParamType[Duration]):
             self.fail(f"{value!r} is not a duration above zero; write it like 20s, 500ms or 2min", param, ctx)
 
 
-def _check_memory(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+def check_memory(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Check an amount of memory that is given as an option."""
     try:
         return None if value is None else java_memory(value)
     except DefinitionError as error:

@@ -22,6 +22,7 @@ def owned(
     flows: Sequence[Flow],
     path: Path,
     memory: str | None,
+    master: str | None,
     stop: Stop,
     show: Shows,
     *,
@@ -37,11 +38,11 @@ def owned(
     from millstream.settings import MEMORY, find
 
     if standby is None and not take_over:
-        with Home(path, memory=memory) as home:
+        with Home(path, memory=memory, spark_master=master) as home:
             yield home, None
         return
     chosen = find(MEMORY, memory, home=path).value
-    engines = SparkEngines(standby_log(path), memory=chosen)
+    engines = SparkEngines(standby_log(path), memory=chosen, master=master)
     waiting = Standby(path, [plan(f) for f in flows], standby or PASSIVE, engines=engines)
     try:
         if standby is not None:
@@ -53,7 +54,7 @@ def owned(
         if takeover is None:
             yield None
             return
-        with Home(path, memory=chosen, lock=takeover.lock) as home:
+        with Home(path, memory=chosen, spark_master=master, lock=takeover.lock) as home:
             yield home, takeover if takeover.before is not None else None
     finally:
         waiting.close()

@@ -33,6 +33,7 @@ from millstream.engine.input import combine, poison_rows, prelude, rejects
 from millstream.engine.input.readers.slices import SliceRead, read
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
 from millstream.engine.spark import python_functions
+from millstream.engine.spark.cluster import parallelism
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.frames import frame_of
 from millstream.errors import MillstreamError, SourceUnreadable
@@ -266,7 +267,8 @@ class _Epoch:
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, self.driver.version))
         files = self.engine.cache.root.parent / "changes"
         forget_changes(files, self.given.number)
-        return Routes(graph, self.engine.placement.shards, whole, str(files))
+        shards = self.engine.placement.shards or parallelism(self.spark)
+        return Routes(graph, shards, whole, str(files))
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, root = self.driver.version, self.driver.clocks, str(self.engine.cache.root)
@@ -305,6 +307,7 @@ class _Epoch:
         if where == INLINE:
             return take_in(polars(frame.toArrow()), roles, future, known)
         if where == COMBINED:
+            parallelism(self.spark)
             partitioned = set(self.given.slices[scan.source].ranges) != {0}
             rows = combine.combined(frame, roles[0], partitioned=partitioned).toArrow()
             intake = combine.taken_in(polars(rows), roles[0], future)

@@ -28,7 +28,8 @@ class Placement:
     """Decides per scan and epoch, and learns from the reduction in earlier epochs."""
 
     choice: str = "auto"
-    shards: int = 2
+    shards: int | None = None
+    """The fixed number of shards; None: as many tasks as the executors run at once, in each epoch."""
     _reduction: dict[int, float] = field(default_factory=dict)
 
     def spreads(self, scans: Sequence[tuple[int, int, bool]]) -> bool:

@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 
 
 class SparkEngines:
-    """The factory of engines that a home uses. `log` is the file that Spark writes its messages to."""
+    """The factory of engines that a home uses. `log` is the file that Spark writes its messages to. Without a
+    `master`, the settings name it.
+    """
 
-    def __init__(self, log: Path, *, memory: str = "2g") -> None:
-        self.log, self.memory = log, memory
+    def __init__(self, log: Path, *, memory: str = "2g", master: str | None = None) -> None:
+        self.log, self.memory, self.master = log, memory, master
 
     def warm_up(self, plan: Plan | None = None) -> Future[Any]:
         """Start Spark, and what the functions of a plan need, in a separate thread."""
         from millstream.engine.spark import session
 
         python = plan is not None and any(isinstance(op, Batches) for scan in plan.scans for op in scan.ops)
-        return session.begin(self.log, memory=self.memory, python=python)
+        return session.begin(self.log, memory=self.memory, master=self.master, python=python)
 
     def build(
         self,
@@ -40,7 +42,7 @@ class SparkEngines:
         *,
         tables: Mapping[str, Path],
         placement: str,
-        shards: int,
+        shards: int | None,
         retract: bool,
     ) -> Engine:
         """An engine that performs the epochs of a plan."""
@@ -49,7 +51,7 @@ class SparkEngines:
         from millstream.engine.spark import session
 
         return Engine(
-            session.start(self.log, memory=self.memory),
+            session.start(self.log, memory=self.memory, master=self.master),
             plan,
             sources,
             state,
@@ -64,5 +66,7 @@ class SparkEngines:
         if all(port.tap() is None for port in sources.values()):
             return []
         from millstream.engine.input.tap import taps
+        from millstream.engine.spark import session
 
-        return taps(plan.sources, sources, folder, self.log, self.memory)
+        spark = session.start(self.log, memory=self.memory, master=self.master)
+        return taps(spark, plan.sources, sources, folder)

@@ -54,10 +54,12 @@ class EngineFactory(Protocol):
         *,
         tables: Mapping[str, Path],
         placement: str,
-        shards: int,
+        shards: int | None,
         retract: bool,
     ) -> EnginePort:
-        """Build an engine for a plan, with its state in a directory. `tables` are the files of its stored tables."""
+        """Build an engine for a plan, with its state in a directory. `tables` are the files of its stored tables.
+        Without `shards`, an epoch has as many as the executors run tasks at once.
+        """
         ...
 
     def taps(self, plan: Plan, sources: Mapping[str, SourcePort], folder: Path) -> Sequence[TapPort]:

@@ -34,6 +34,7 @@ class LoopOptions:
 
     placement: str = "auto"
     shards: int | None = None
+    """The number of shards of a spread epoch; None: as many tasks as the executors run at once."""
     retract: bool = False
     """Whether changes also carry the old rows."""
     failpoint: Callable[[str], None] = lambda _: None
@@ -123,6 +124,6 @@ def _engine(
         state,
         tables=tables,
         placement=options.placement,
-        shards=options.shards or os.cpu_count() or 2,
+        shards=options.shards,
         retract=options.retract,
     )

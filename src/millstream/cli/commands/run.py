@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from millstream.cli.options import DEFAULT_HOME, home_option, memory_option
+from millstream.cli.options import DEFAULT_HOME, home_option, master_option, memory_option
 from millstream.cli.output import format_seconds, plural
 from millstream.errors import EngineFailed
 
@@ -47,6 +47,7 @@ BROKEN = ("failed", "crash loop")
     "--take-over", is_flag=True, help="If the process that owns the home is frozen, end it and resume its flows."
 )
 @memory_option()
+@master_option()
 def command(
     flow_file: Path,
     home: Path,
@@ -55,6 +56,7 @@ def command(
     standby: str | None,
     take_over: bool,
     memory: str | None,
+    spark_master: str | None,
 ) -> None:
     """Run the flows of a Python file, or the statements of a file of SQL.
 
@@ -77,6 +79,7 @@ def command(
       millstream run flow.py --until-caught-up     read what is there, then stop
       millstream run flow.py --home /data/home --flow auctions
       millstream run flow.py --standby active      in a second terminal: resumes when the first run dies
+      millstream run flow.py --master spark://127.0.0.1:7077     on a cluster; see `millstream cluster`
     """  # noqa: D301 - click reads the control character \b
     if flow_file.suffix == ".sql":
         from millstream.cli.run_sql import run_sql
@@ -85,6 +88,7 @@ def command(
             flow_file,
             home,
             memory,
+            spark_master,
             until_caught_up=until_caught_up,
             name=name,
             standby=standby,
@@ -103,7 +107,7 @@ def command(
     with (
         display() as show,
         stop_on_signals(lambda: show.note("stopping after the current epoch ...")) as stop,
-        owned(loaded.flows, home, memory, stop, show, standby=standby, take_over=take_over) as owning,
+        owned(loaded.flows, home, memory, spark_master, stop, show, standby=standby, take_over=take_over) as owning,
     ):
         if owning is None:
             return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.options import Settings, format_option, home_option, memory_option
+from millstream.cli.options import Settings, format_option, home_option, master_option, memory_option
 
 
 @click.command(short_help="Open the SQL shell, or run statements.")
@@ -24,9 +24,16 @@ from millstream.cli.options import Settings, format_option, home_option, memory_
 )
 @format_option("table", "csv", "json", "arrow")
 @memory_option()
+@master_option()
 @click.pass_obj
 def command(
-    settings: Settings, home: Path, commands: tuple[str, ...], files: tuple[Path, ...], form: str, memory: str | None
+    settings: Settings,
+    home: Path,
+    commands: tuple[str, ...],
+    files: tuple[Path, ...],
+    form: str,
+    memory: str | None,
+    spark_master: str | None,
 ) -> None:
     """Open the SQL shell: define views, query them, watch them change. Or run statements and leave.
 
@@ -40,6 +47,7 @@ def command(
       millstream sql -c "SELECT * FROM hot_auctions LIMIT 10"
       millstream sql -f views.sql -c "SHOW VIEWS"
       millstream sql -c "SUBSCRIBE TO hot_auctions" --format json one line per change
+      millstream sql --master spark://127.0.0.1:7077              on a cluster; see `millstream cluster`
       millstream sql --format arrow < query.sql > answer.arrows
     """  # noqa: D301 - click reads the control character \b
     from millstream.cli.connection import connected
@@ -51,7 +59,7 @@ def command(
     if not scripts and not interactive:
         scripts = [(sys.stdin.read(), "stdin")]
     output = AnswerPrinter(form)
-    with connected(home, memory) as connection:
+    with connected(home, memory, spark_master) as connection:
         if interactive:
             from millstream.cli.shell.prompt import make_prompt
 

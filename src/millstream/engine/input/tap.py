@@ -13,7 +13,6 @@ import orjson
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.port import SourcePort, SparkTap
-from millstream.engine.spark import session
 from millstream.engine.spark.errors import translated
 from millstream.errors import RunError, SourceUnreadable
 from millstream.model.types.schema import ddl_type
@@ -21,11 +20,10 @@ from millstream.plan.plan import PlannedSource
 
 
 def taps(
-    sources: Iterable[PlannedSource], ports: Mapping[str, SourcePort], root: Path, log: Path, memory: str
+    spark: SparkSession, sources: Iterable[PlannedSource], ports: Mapping[str, SourcePort], root: Path
 ) -> list[Tap]:
     """Start the taps that write the records of Spark's own streams to the log while a flow runs."""
     tapped = [(s, tap) for s in sources if (tap := ports[s.name].tap()) is not None]
-    spark = session.start(log, memory=memory)
     return [Tap(spark, s, tap, root / s.name) for s, tap in tapped]
 
 

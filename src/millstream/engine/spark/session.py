@@ -1,4 +1,5 @@
-"""The one Spark session of a process: settings for many small batch jobs, loopback only, logs in a file.
+"""The one Spark session of a process: settings for many small batch jobs, logs in a file. It uses the loopback
+interface only, unless its master is on another machine (`cluster.py`).
 
 `engine/spark_engines.py` starts it and hands it to the engines.
 """
@@ -16,11 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from millstream.engine.spark import cluster
 from millstream.engine.spark.class_archive import archive_options
 from millstream.engine.spark.errors import has_ended, translated
 from millstream.engine.spark.foreign_warnings import hide_foreign_warnings
 from millstream.engine.spark.java import require_java
-from millstream.settings import SPARK_MASTER, find
+from millstream.errors import DefinitionError, MillstreamError
+from millstream.settings import DRIVER_HOST, EXECUTOR_MEMORY, SPARK_MASTER, find
 
 _LOCK = threading.Lock()
 _WARMING = 20.0
@@ -45,15 +48,17 @@ logger.python.level = error
 """
 
 
-def settings(log: Path, memory: str) -> dict[str, str]:
+def settings(log: Path, memory: str, master: str | None = None) -> dict[str, str]:
     """The settings of a session; docs/decisions/0001 explains them."""
-    cores = str(os.cpu_count() or 2)
+    home = log.parent.parent
+    chosen = find(SPARK_MASTER, master, home=home).value
     return {
-        "spark.master": find(SPARK_MASTER, home=log.parent.parent).value,
+        "spark.master": chosen,
         "spark.app.name": "millstream",
         "spark.driver.memory": memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **cluster.network_settings(chosen, find(DRIVER_HOST, home=home).value),
+        **cluster.executor_settings(chosen, find(EXECUTOR_MEMORY, home=home).value),
+        "spark.hadoop.fs.defaultFS": "file:///",  # paths are those of the file system, whatever Hadoop is set to
         "spark.driver.extraJavaOptions": " ".join(
             (
                 "-XX:+UseParallelGC",  # scans are some 15 % faster than with G1, and the heap is small
@@ -69,7 +74,7 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.ui.retainedStages": "5",
         "spark.ui.retainedTasks": "50",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": cores,
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),  # until the executors are known
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.runSQLOnFiles": "false",
         "spark.sql.variable.substitute": "false",
@@ -81,34 +86,67 @@ def settings(log: Path, memory: str) -> dict[str, str]:
         "spark.cleaner.periodicGC.interval": "10min",
         "spark.sql.codegen.cache.maxEntries": "500",
         "spark.python.worker.reuse": "true",
+        "spark.pyspark.python": sys.executable,
         "spark.python.daemon.module": "millstream.engine.spark.worker_daemon",
         "spark.executorEnv.POLARS_MAX_THREADS": "1",  # one task per core is enough
         "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     }
 
 
-def start(log: Path, *, memory: str = "2g", extra: Mapping[str, str] | None = None) -> Any:
+def start(log: Path, *, memory: str = "2g", master: str | None = None, extra: Mapping[str, str] | None = None) -> Any:
     """The session; starts it if there is none yet. Spark writes its own messages to `log`."""
     with _LOCK, translated(log):
         from pyspark.sql import SparkSession
 
         if has_ended():
             _forget()
-        running = SparkSession._instantiatedSession
-        if running is not None and running.sparkContext._jsc is not None:
-            return running
+        running = _usable()
+        if running is not None:
+            return _of_master(running, master)
         require_java()
         log.parent.mkdir(parents=True, exist_ok=True)
         log.with_suffix(".properties").write_text(LOG4J.format(path=log))
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        chosen: dict[str, Any] = {**settings(log, memory), **(extra or {})}
+        chosen: dict[str, Any] = {**settings(log, memory, master), **(extra or {})}
+        cluster.check_master(chosen["spark.master"])
+        if "spark.driver.bindAddress" in chosen:
+            os.environ.setdefault("SPARK_LOCAL_IP", chosen["spark.driver.bindAddress"])
         for name in ("SQLQueryContextLogger", "py4j"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # our errors state it in one line
         logging.getLogger().addFilter(_is_news)
         hide_foreign_warnings()
         _launch(log, chosen)
-        return SparkSession.builder.config(map=chosen).getOrCreate()
+        spark = SparkSession.builder.config(map=chosen).getOrCreate()
+        try:
+            cluster.await_executor(spark, chosen["spark.master"], chosen.get("spark.executor.memory", ""))
+        except MillstreamError:
+            spark.stop()
+            raise
+        return spark
+
+
+def _usable() -> Any:
+    """The running session; None if there is none. One that its master has ended is closed."""
+    from pyspark.sql import SparkSession
+
+    running = SparkSession._instantiatedSession
+    context = None if running is None else running.sparkContext._jsc
+    if running is None or context is None:
+        return None
+    if context.sc().isStopped():
+        running.stop()
+        return None
+    return running
+
+
+def _of_master(running: Any, master: str | None) -> Any:
+    """A running session, if it uses this master."""
+    if master is not None and running.sparkContext.master != master:
+        raise DefinitionError(
+            f"Spark runs with the master {running.sparkContext.master} in this process, not with {master}",
+            hint="a process has one Spark session: use one master, or another process",
+        )
+    return running
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -118,7 +156,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return record.msg != "Exception while sending command."
 
 
-def begin(log: Path, *, memory: str = "2g", python: bool = False) -> Future[Any]:
+def begin(log: Path, *, memory: str = "2g", master: str | None = None, python: bool = False) -> Future[Any]:
     """Start the session in a separate thread, so that the caller can do other work until it needs the session.
 
     A new session first runs a small job while the caller continues. That loads what every job needs and, with `python`,
@@ -129,7 +167,7 @@ def begin(log: Path, *, memory: str = "2g", python: bool = False) -> Future[Any]
 
     def work() -> None:
         try:
-            found.set_result(start(log, memory=memory))
+            found.set_result(start(log, memory=memory, master=master))
         except BaseException as error:  # noqa: BLE001 - the caller that waits for the session gets it
             found.set_exception(error)
             return

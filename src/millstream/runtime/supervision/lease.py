@@ -30,8 +30,8 @@ from pathlib import Path
 
 import orjson
 
+from millstream import processes
 from millstream.errors import DiskFull, HomeInUse, LeaseLost
-from millstream.runtime.supervision import processes
 
 LEASE_SECONDS = 5.0
 """The time without a heartbeat after which an owner counts as frozen."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from millstream import paths
+from millstream import paths, processes
 from millstream.clock import BEGINNING, SystemClock
 from millstream.connect.port import SourcePort
 from millstream.connect.registry import SourceContext, follow_source
@@ -29,7 +29,6 @@ from millstream.runtime.epoch.epoch_input import input_of
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
-from millstream.runtime.supervision import processes
 from millstream.runtime.supervision.lease import LEASE_SECONDS, HomeLock, HomeOwner, owner_of, wait_for
 from millstream.state.version import Version
 
@@ -149,7 +148,7 @@ class Shadow:
             self._folder,
             tables=tables,
             placement="auto",
-            shards=os.cpu_count() or 2,
+            shards=None,
             retract=False,
         )
 

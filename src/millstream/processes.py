@@ -59,7 +59,14 @@ def end(pid: int, since: int, wait: float) -> bool:
     return done
 
 
-def _end(pid: int, since: int, wait: float) -> bool:
+def terminate(pid: int, since: int, wait: float) -> bool:
+    """Ask the process with this start time to end (SIGTERM), and wait. False when there is no such process, or it does
+    not end in time.
+    """
+    return _end(pid, since, wait, signal.SIGTERM)
+
+
+def _end(pid: int, since: int, wait: float, how: signal.Signals = signal.SIGKILL) -> bool:
     if not hasattr(os, "pidfd_open"):
         return False
     try:
@@ -69,7 +76,7 @@ def _end(pid: int, since: int, wait: float) -> bool:
     try:
         if started(pid) != since:
             return False
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        signal.pidfd_send_signal(handle, how)
         ready, _, _ = select.select([handle], [], [], wait)
         return bool(ready)
     except ProcessLookupError:
