@@ -94,7 +94,7 @@ def sql(millstream: Cli, connection: Connection, monkeypatch: pytest.MonkeyPatch
     """The command, with the double behind it."""
 
     @contextmanager
-    def given_connection(home: Path, memory: str = "2g") -> Iterator[Connection]:
+    def given_connection(home: Path, memory: str = "2g", master: str | None = None) -> Iterator[Connection]:
         yield connection
 
     monkeypatch.setattr(connections, "connected", given_connection)
