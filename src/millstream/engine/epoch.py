@@ -266,7 +266,7 @@ class _Epoch:
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, self.driver.version))
         files = self.engine.cache.root.parent / "changes"
         forget_changes(files, self.given.number)
-        return Routes(graph, self.engine.placement.shards, whole, str(files))
+        return Routes(graph, self.engine.placement.shards, whole, str(files), graph.writing(self.given.parts))
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, root = self.driver.version, self.driver.clocks, str(self.engine.cache.root)
