@@ -202,12 +202,17 @@ class _LocalWork:
         found = self.engine.duck.execute(f"SELECT xxhash64({', '.join(map(quoted, row))}) FROM total").fetchall()
         return int(found[0][0])
 
+    @property
+    def _name(self) -> str:
+        """The beginning of the names of files."""
+        return f"{self.given.number:012d}-{self.given.attempt}"
+
     def _spread(self, frames: list[tuple[Scan, pl.DataFrame]]) -> None:
         """Run the tasks of the executors in this process: every scan in two partitions, and a shuffle per level."""
         driver, engine, graph = self.driver, self.engine, self.engine.graph
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, driver.version))
         files = engine.cache.root.parent / "changes"
-        routes = Routes(graph, self.shards, whole, str(files))
+        routes = Routes(graph, self.shards, whole, str(files), graph.writing(self.given.parts))
         driver.operators(graph.first)
         parcels = routes.sent(driver, self.plan)
         partition = 0
@@ -215,7 +220,7 @@ class _LocalWork:
             newest = None if scan.ops else scan.source
             roles, known = driver.roles(scan), self.given.newest.get(scan.source)
             future = self.given.now + self.plan.source(scan.source).options.future_bound.micros
-            task = ScanTask(scan.id, roles, future, known, routes, newest, f"{self.given.number:012d}")
+            task = ScanTask(scan.id, roles, future, known, routes, newest, self._name)
             middle = len(frame) // 2
             for part in (frame.slice(0, middle), frame.slice(middle)):
                 sent = task.run(iter(part.to_arrow().to_batches()), partition, 0)
@@ -255,7 +260,7 @@ class _LocalWork:
                 columns = [*head.columns[: len(SCHEMA)], record]
                 batch = pa.RecordBatch.from_arrays(columns, names=[*SCHEMA.names, edge.column])
             found.append(batch)
-        return list(RouteTask(level, routes, edges, f"{self.given.number:012d}").run(iter(found), partition, 0))
+        return list(RouteTask(level, routes, edges, self._name).run(iter(found), partition, 0))
 
 
 class LocalScript(Script):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -297,6 +297,57 @@ class SinkPort(Protocol):
 
     def close(self) -> None:
         """Release resources."""
+        ...
+
+
+@dataclass(frozen=True)
+class SinkPart:
+    """Rows of an epoch that a task has written to the target of a sink, where no reader sees them yet."""
+
+    name: str
+    """By which the sink finds it, also in a later process."""
+    rows: int
+    bytes: int
+    crc: int
+
+
+class PartsWriter(Protocol):
+    """Writes parts of a sink, in tasks on the executors. A frozen value that can be pickled."""
+
+    def write(self, table: pa.Table, name: str) -> SinkPart:
+        """Write rows with the columns of the sink, durably when this returns. `name` differs between all attempts of
+        all tasks: epoch, token of the process, task, attempt, number. Raises a SinkError if the target cannot be
+        written to.
+        """
+        ...
+
+
+@runtime_checkable
+class SinkWithParts(Protocol):
+    """What a sink offers in addition if tasks can write to its target: a large epoch is written by all of them at once,
+    and published by name after its commit. Optional.
+    """
+
+    def parts_writer(self) -> PartsWriter:
+        """Writes parts on behalf of this sink."""
+        ...
+
+    def lost_parts(self, parts: Sequence[SinkPart], *, verify: bool) -> str | None:
+        """Why parts cannot be published: a sentence that names one that is missing or damaged. None when they can, or
+        when they have been. `verify` asks for their checksums too.
+        """
+        ...
+
+    def publish(self, epoch: int, parts: Sequence[SinkPart], *, digest: str | None = None) -> None:
+        """Make the parts of an epoch visible, in this order, durably when this returns. Is called again after a crash
+        and then completes what is missing. `digest` as in `SinkPort.write`.
+        """
+        ...
+
+    def forget_parts(self, through: int | None) -> None:
+        """Remove parts that were not published, of epochs up to this one: of attempts that failed, or of epochs that
+        were never committed. None: of all epochs.
+        """
         ...
 
 

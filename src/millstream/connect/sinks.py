@@ -6,29 +6,29 @@ prevent duplicates. A terminal may show an epoch twice.
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import orjson
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
-from millstream.connect.port import SinkBase
+from millstream import paths
+from millstream.connect import file_parts
+from millstream.connect.file_parts import FileParts
+from millstream.connect.port import SinkBase, SinkPart
 from millstream.connect.registry import Durably, SinkContext
-from millstream.errors import HomeDamaged, IncompatibleChange, SinkError
+from millstream.errors import HomeDamaged, IncompatibleChange
 from millstream.log.topic import Topic
 from millstream.model.connector import Sink
 from millstream.model.connectors import Files, LogTopic
 from millstream.model.guarantees import SinkGuarantee
-from millstream.model.types.interval import interval_text
-from millstream.model.types.values import in_json, python_rows, python_values
+from millstream.model.types.values import in_json, python_rows
 
 
 @dataclass(frozen=True)
@@ -134,27 +134,67 @@ def open_topic(context: SinkContext) -> TopicSink:
 
 
 class FilesSink(SinkBase):
-    """One file per epoch with changes: ``<sink>-<generation>-<epoch>.json``, written under another name and renamed."""
+    """One file per epoch with changes: ``<sink>-<generation>-<epoch>.json``, written under another name and renamed. An
+    epoch that tasks have written has several, ``<sink>-<generation>-<epoch>-<number>.json`` (`connect/file_parts.py`).
+    """
 
     guarantee = SinkGuarantee.IDEMPOTENT
 
     def __init__(self, folder: Path, form: str, name: str, generation: int, durably: Durably) -> None:
         self._folder, self._form, self._name, self._generation = folder, form, name, generation
         self._durably = durably
+        self._replaces = True
+        """Whether the next epoch may have been written before, with other parts."""
 
     def write(self, epoch: int, changes: pa.Table, *, digest: str | None = None) -> None:
         """Write the file of this epoch, replacing an existing one."""
-        del digest
-        path = self._folder / f"{self._name}-{self._generation:03d}-{epoch:012d}.{self._form}"
+        path = self._folder / f"{self._epoch(epoch)}.{self._form}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._durably(path, encoded(changes, self._form))
+            self._durably(path, file_parts.encoded(changes, self._form))
+            self._replaced(epoch, [path], digest)
         except OSError as error:
-            raise SinkError(
-                f"the sink `{self._name}` cannot write to {self._folder}",
-                detail=error.strerror or str(error),
-                hint="make the folder writable; the flow resumes with the same changes",
-            ) from None
+            raise file_parts.cannot_write(self._name, self._folder, error) from None
+
+    def parts_writer(self) -> FileParts:
+        """See `SinkWithParts`."""
+        return FileParts(self._folder, self._form, self._name, self._generation, self._durably)
+
+    def lost_parts(self, parts: Sequence[SinkPart], *, verify: bool) -> str | None:
+        """See `SinkWithParts`."""
+        return file_parts.lost(parts, verify=verify)
+
+    def publish(self, epoch: int, parts: Sequence[SinkPart], *, digest: str | None = None) -> None:
+        """Rename the parts to the names of their epoch."""
+        try:
+            self._replaced(epoch, file_parts.publish(parts), digest)
+        except OSError as error:
+            raise file_parts.cannot_write(self._name, self._folder, error) from None
+
+    def forget_parts(self, through: int | None) -> None:
+        """See `SinkWithParts`."""
+        with suppress(OSError):  # they do no harm
+            file_parts.forget(self._folder, self._name, self._generation, through)
+
+    def close(self) -> None:
+        """Remove the folder for parts if nothing is in it."""
+        with suppress(OSError):
+            paths.delete_folder(self._folder / file_parts.STAGING)
+
+    def _epoch(self, epoch: int) -> str:
+        return f"{self._name}-{self._generation:03d}-{epoch:012d}"
+
+    def _replaced(self, epoch: int, written: Sequence[Path], digest: str | None) -> None:
+        """Remove other files of an epoch that was written again. With a digest the outbox knows what was written;
+        without one, an epoch that failed before its commit is run again after the next start, perhaps in other parts.
+        """
+        if digest is None and self._replaces:
+            shape = re.compile(rf"{re.escape(self._epoch(epoch))}(-\d+)?\.{self._form}")
+            keep = {p.name for p in written}
+            for name in os.listdir(self._folder):
+                if shape.fullmatch(name) and name not in keep:
+                    paths.delete_file(self._folder / name, missing_ok=True)
+        self._replaces = False
 
 
 def open_files(context: SinkContext) -> FilesSink:
@@ -167,9 +207,8 @@ def open_files(context: SinkContext) -> FilesSink:
 def newest_generation(sink: Sink, name: str) -> int | None:
     """The highest generation of the files of a sink in its directory; None when there are none."""
     assert isinstance(sink, Files)
-    folder = Path(sink.path).absolute()
-    shape = re.compile(rf"{re.escape(name)}-(\d+)-\d+\.\w+", re.IGNORECASE)
-    names = os.listdir(folder) if folder.is_dir() else []
+    shape = re.compile(rf"{re.escape(name)}-(\d+)-\d+(-\d+)*\.\w+", re.IGNORECASE)
+    names = file_parts.names_of(Path(sink.path).absolute())
     return max((int(match[1]) for n in names if (match := shape.fullmatch(n))), default=None)
 
 
@@ -200,25 +239,3 @@ def open_console(context: SinkContext) -> ConsoleSink:
 
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{f.name} {f.type}" for f in schema)
-
-
-def encoded(rows: pa.Table, form: str) -> bytes:
-    """Encode rows as the bytes of a file."""
-    out = io.BytesIO()
-    if form == "parquet":
-        pa.parquet.write_table(rows, out)
-    elif form == "csv":
-        pa.csv.write_csv(_texts(rows), out)
-    else:
-        for row in python_rows(rows):
-            out.write(orjson.dumps(row, default=in_json, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z))
-    return out.getvalue()
-
-
-def _texts(rows: pa.Table) -> pa.Table:
-    """Convert intervals to the text that a CSV source reads."""
-    for i, field in enumerate(rows.schema):
-        if pa.types.is_duration(field.type):
-            text = [None if v is None else interval_text(v) for v in python_values(rows.column(i))]
-            rows = rows.set_column(i, field.name, pa.array(text, pa.string()))
-    return rows

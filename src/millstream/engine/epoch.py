@@ -268,7 +268,7 @@ class _Epoch:
         files = self.engine.cache.root.parent / "changes"
         forget_changes(files, self.given.number)
         shards = self.engine.placement.shards or parallelism(self.spark)
-        return Routes(graph, shards, whole, str(files))
+        return Routes(graph, shards, whole, str(files), graph.writing(self.given.parts))
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, root = self.driver.version, self.driver.clocks, str(self.engine.cache.root)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -53,6 +54,11 @@ class Output:
     mended: dict[str, pa.Table] = field(default_factory=dict)
     panes: dict[str, pa.Table] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> dict[str, int]:
+        return {name: table.num_rows for name, table in self.changes.items()}
 
     @property
     def stored(self) -> dict[str, pa.Table]:

@@ -148,6 +148,8 @@ class EpochDriver:
             self.spread[i], self.changes[i], self.panes[i] = result.runs, result.changes, result.panes
             self.dropped[i] = result.dropped
             self.final[i] = result.final
+            if result.parts:
+                self.out.parts[node.view.name] = tuple(result.parts)
             self._failed(node.view, Outcome(failures=tuple(result.failures), skipped=result.skipped))
 
     def operators(self, only: Container[int] | None = None) -> None:

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.clock import BEGINNING
-from millstream.connect.port import SourceSlice
+from millstream.connect.port import PartsWriter, SinkPart, SourceSlice
 from millstream.kernels.intake import Tally
 from millstream.state.version import Version
 
@@ -43,6 +43,10 @@ class EpochInput:
     """source -> poison records, which are quarantined as errors: partition, position and reason."""
     only: Mapping[str, Sequence[tuple[int, int, int]]] | None = None
     """source -> the only records to read: partition, first and last position. Used to search for poison records."""
+    parts: Mapping[str, PartsWriter] = field(default_factory=dict)
+    """view -> how tasks write its changes to its sink, if they can. A large epoch then returns `parts` of it in place
+    of `changes`.
+    """
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ class EpochOutput:
     version: Version
     changes: dict[str, pa.Table] = field(default_factory=dict)
     """view -> all changes, in order."""
+    parts: dict[str, Sequence[SinkPart]] = field(default_factory=dict)
+    """view -> what tasks have written of its changes to its sink, in order. Such a view has no `changes`."""
     stored: dict[str, pa.Table] = field(default_factory=dict)
     """view -> the net effect of the changes, at most one per row of the view."""
     panes: dict[str, pa.Table] = field(default_factory=dict)
@@ -78,6 +84,12 @@ class EpochOutput:
     """view -> good rows that its condition filtered out."""
     placements: dict[int, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """By view with changes: their number."""
+        rows = {name: table.num_rows for name, table in self.changes.items()}
+        return rows | {name: sum(p.rows for p in parts) for name, parts in self.parts.items()}
 
 
 def polars(table: pa.Table) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import polars as pl
 import pyarrow as pa
 
+from millstream.connect.port import PartsWriter
 from millstream.kernels.native_expressions import holds
 from millstream.kernels.native_projection import projected
 from millstream.model.reserved import OP
@@ -110,6 +111,14 @@ class Graph:
     def uses_spark(self) -> bool:
         """Whether Spark evaluates expressions between levels."""
         return any(n.computed for n in self.nodes.values())
+
+    def writing(self, writers: Mapping[str, PartsWriter]) -> dict[int, PartsWriter]:
+        """By number of a view: the writer for its sink, if tasks finish its changes and the store does not keep it."""
+        return {
+            i: writers[n.view.name]
+            for i, n in self.nodes.items()
+            if n.finish is not None and not n.view.kept and n.view.name in writers
+        }
 
     def at(self, level: int) -> list[GraphNode]:
         """The operators of a level, in plan order."""

@@ -33,18 +33,21 @@ ROWS, SIDE, NEWEST, RECORD = "rows", "side", "newest", "record"
 """Kinds for tasks: rows of a scan for an operator, changes for a side of an operator, newest event times. A record is
 one changed row, in a column of its own, for expressions that Spark evaluates.
 """
-COUNTS, RUN, CHANGES, FINAL, FILE, PANES, DROPPED, FAILURES = (
+COUNTS, RUN, CHANGES, FINAL, FILE, PART, REFUSED, PANES, DROPPED, FAILURES = (
     "counts",
     "run",
     "changes",
     "final",
     "file",
+    "part",
+    "refused",
     "panes",
     "dropped",
     "failures",
 )
 """Kinds for the driver: the counts of a scan, a run, changes of an operator, finished changes of a view (or the file
-that holds them), panes, dropped records, rows that user code failed on.
+that holds them), a part of a sink that a task has written, or why it could not, panes, dropped records, rows that user
+code failed on.
 """
 
 

@@ -1,4 +1,4 @@
-"""What the driver receives of a job: counts of scans, runs, and the changes of operators and views."""
+"""What the driver receives of a job: counts of scans, runs, the changes of operators and views, and parts of sinks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream import paths
+from millstream.connect.port import SinkPart
 from millstream.engine.exchange.parcels import (
     CHANGES,
     COUNTS,
@@ -20,11 +21,14 @@ from millstream.engine.exchange.parcels import (
     FILE,
     FINAL,
     PANES,
+    PART,
+    REFUSED,
     ROWS,
     RUN,
     Parcel,
     parcels_of,
 )
+from millstream.errors import SinkError
 from millstream.kernels.intake import Intake, Tally
 from millstream.kernels.outcome import Dropped, Failure
 from millstream.state.run import StateRun
@@ -39,6 +43,8 @@ class OperatorResult:
     """Changes for operators in the driver."""
     final: list[pa.Table] = field(default_factory=list)
     """Finished changes of its view."""
+    parts: list[SinkPart] = field(default_factory=list)
+    """What tasks have written to the sink of its view instead."""
     panes: list[pl.DataFrame] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -58,7 +64,9 @@ class Results:
 
 
 def opened(batches: Iterable[pa.RecordBatch], files: Path | None = None) -> Results:
-    """Open the parcels that arrived in the driver, in an order that does not depend on the shuffle."""
+    """Open the parcels that arrived in the driver, in an order that does not depend on the shuffle. Raises the
+    SinkError of a task that could not write to a sink.
+    """
     results = Results()
     for parcel in sorted(parcels_of(batches), key=lambda p: p.place):
         if parcel.kind == COUNTS:
@@ -96,6 +104,11 @@ def _add(result: OperatorResult, parcel: Parcel, files: Path | None) -> None:
         assert files is not None
         with pa.memory_map(str(files / bytes(parcel.payload).decode())) as file:
             result.final.append(pa.ipc.open_file(file).read_all())
+    elif kind == PART:
+        result.parts.append(SinkPart(**orjson.loads(parcel.payload)))
+    elif kind == REFUSED:
+        refused = orjson.loads(parcel.payload)
+        raise SinkError(refused["message"], detail=refused["detail"], hint=refused["hint"])
     elif kind == PANES:
         result.panes.append(parcel.rows())
     elif kind == DROPPED:

@@ -1,24 +1,27 @@
-"""Sends the changes of an operator to their receivers: other operators by key group, the view, the driver.
+"""Sends the changes of an operator to their receivers: other operators by key group, the view, its sink, the driver.
 
 Tasks call it for every operator they run, and the driver for the operators that it runs before the job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import orjson
 import polars as pl
 import pyarrow as pa
 
 from millstream import paths
+from millstream.connect.port import PartsWriter
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.driver.update_pairs import paired
 from millstream.engine.exchange.graph import ORDER, Edge, Graph, GraphNode, taken_columns
-from millstream.engine.exchange.parcels import CHANGES, DRIVER, FILE, FINAL, SIDE, Batches, Sender
+from millstream.engine.exchange.parcels import CHANGES, DRIVER, FILE, FINAL, PART, REFUSED, SIDE, Batches, Sender
+from millstream.errors import SinkError
 from millstream.kernels.changes import types_of
 from millstream.kernels.hashing import hashed
 from millstream.kernels.native_projection import projected
@@ -42,6 +45,8 @@ class Routes:
     """The operators that run in one shard in this epoch, over all of their state."""
     files: str
     """The folder for files of finished changes."""
+    parts: Mapping[int, PartsWriter] = field(default_factory=dict)
+    """The views whose finished changes tasks write to their sink."""
 
     def deliver(self, node: GraphNode, changes: pl.DataFrame, sender: Sender, file: str) -> Batches:
         """Send the changes of an operator. `file` is the name of a file for the changes of its view."""
@@ -59,18 +64,32 @@ class Routes:
                 yield from self.finished(node, _computed(node.finish, changes), sender, file)
 
     def finished(self, node: GraphNode, changes: pl.DataFrame, sender: Sender, file: str) -> Batches:
-        """Send the changes of a view after its last projection: as parcels, or as a file that the driver maps."""
+        """Send the changes of a view after its last projection: as parcels, or as a file that the driver maps; or write
+        them to its sink.
+        """
         final = in_order(changes)
         if node.view.post is not None and not node.operator.appends:
             final = polars(paired(node.view, final.to_arrow()))
         if not len(final):
             return
-        if final.estimated_size() <= FILE_BYTES:
+        if node.number in self.parts:
+            yield self._part(node, final, sender, file)
+        elif final.estimated_size() <= FILE_BYTES:
             yield from sender.rows(FINAL, node.number, final)
         else:
             path = Path(self.files) / file
             write_table(path, final.to_arrow())
             yield sender.data(FILE, node.number, path.name.encode())
+
+    def _part(self, node: GraphNode, final: pl.DataFrame, sender: Sender, file: str) -> pa.RecordBatch:
+        """Write changes to the sink of their view. The driver gets the name of the part, or the error."""
+        rows = node.view.for_sink(final.to_arrow(compat_level=pl.CompatLevel.oldest()))
+        try:
+            part = self.parts[node.number].write(rows, Path(file).stem)
+        except SinkError as error:
+            refused = {"message": error.message, "detail": error.detail, "hint": error.hint}
+            return sender.data(REFUSED, node.number, orjson.dumps(refused))
+        return sender.data(PART, node.number, orjson.dumps(asdict(part)))
 
     def along(self, edge: Edge, changes: pl.DataFrame, order: Sequence[str], sender: Sender) -> Batches:
         """Send changes to one side of an operator, each row to the shard of its key."""

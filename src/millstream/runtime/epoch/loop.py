@@ -223,7 +223,7 @@ class FlowLoop:
             self.book.open(record)
 
     def _run_engine(self, record: EpochRecord) -> EpochOutput:
-        epoch_input = self.epoch_input(record)
+        epoch_input = replace(self.epoch_input(record), parts=self.outbox.parts_writers())
         self._fail("before work")
         try:
             with bounded(self.plan.flow, usual_limit(self._home)):
@@ -241,7 +241,7 @@ class FlowLoop:
         """Stage the changes for sinks, which the commit makes deliverable; returns their files."""
         self._fail("before sinks")
         self._check_owner()
-        return self.outbox.before_commit(record.epoch, output.changes, record.digest)
+        return self.outbox.before_commit(record.epoch, output.changes, record.digest, output.parts)
 
     def _commit(self, record: EpochRecord, output: EpochOutput, progress: Progress) -> None:
         self._fail("before commit")
@@ -267,7 +267,7 @@ class FlowLoop:
         return {v.name: stored[v.name] for v in self.plan.views if v.kept and v.name in stored}
 
     def _deliver(self, record: EpochRecord, output: EpochOutput) -> None:
-        self.outbox.after_commit(record.epoch, output.changes)
+        self.outbox.after_commit(record.epoch, output.changes, output.parts)
 
     def _close_record(self, record: EpochRecord) -> None:
         self._fail("before close")
@@ -334,7 +334,7 @@ class FlowLoop:
             count(progress.late, view, table.num_rows)
         for view, failed in output.failed.items():
             count(progress.errors, view, failed)
-        progress.changed.update({view: record.epoch for view in output.changes})
+        progress.changed.update({view: record.epoch for view in output.changed})
         progress.reached = progress.watermarks.reach(self._standings(progress), record.now)
         progress.out, progress.reach = outgoing, self.outbox.reach()
         return progress
@@ -445,7 +445,7 @@ def _report(record: EpochRecord, output: EpochOutput, seconds: float) -> EpochRe
         number=record.epoch,
         rows=sum(t.rows for t in output.tallies.values()),
         seconds=seconds,
-        changes={name: table.num_rows for name, table in output.changes.items()},
+        changes=output.changed,
         late=sum(t.num_rows for t in output.late.values()),
         errors=bad_rows + sum(output.failed.values()),
         watermark=_least(record),

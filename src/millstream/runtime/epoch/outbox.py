@@ -9,26 +9,33 @@ have. An epoch's row also records how far each sink had written its topic before
 detected. On start, the last epoch is offered to the topic again, and the topic recognises whether it has it. With
 ``at_least_once`` the changes are delivered before the commit and are not deduplicated. With ``at_most_once`` they are
 delivered after it, and nothing is kept for a retry.
+
+Where tasks have written the rows of an epoch to the target themselves (`SinkWithParts`), a manifest of these parts
+takes the place of the rows: it is staged before the commit, and the sink publishes the parts after it. A manifest
+counts only if the row of its epoch names it, because two attempts at an epoch have different parts. Parts that no
+manifest names are removed after each such epoch, and on start.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from millstream import paths
-from millstream.connect.port import SinkPort
+from millstream.connect.port import PartsWriter, SinkPart, SinkPort, SinkWithParts
 from millstream.errors import HomeDamaged
 from millstream.model.guarantees import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from millstream.plan.plan import Plan, PlannedView
+from millstream.runtime.epoch.parts_manifest import PartsManifest, staged_table
 from millstream.state.ipc import ipc_bytes
 from millstream.state.run import write_durably
 
 DONE = ".done"
+NO_PARTS: Mapping[str, Sequence[SinkPart]] = {}
 
 
 def epoch_of(file: str) -> int:
@@ -68,24 +75,55 @@ class Outbox:
         self._plan, self._root, self._generations = plan, root, generations
         self._recovering = True
         """The files to expect, until the first delivery after a start."""
+        self._staged: frozenset[str] = frozenset()
+        """The files that this process has staged for its last epoch."""
 
-    def before_commit(self, epoch: int, changes: Mapping[str, pa.Table], digest: str) -> list[str]:
-        """Stage or deliver an epoch's changes; returns the staged files, in the form that `expected` takes."""
+    def parts_writers(self) -> dict[str, PartsWriter]:
+        """By view: how tasks write to its sink, where they can."""
+        return {name: port.parts_writer() for name, port in self._with_parts().items()}
+
+    def before_commit(
+        self,
+        epoch: int,
+        changes: Mapping[str, pa.Table],
+        digest: str,
+        parts: Mapping[str, Sequence[SinkPart]] = NO_PARTS,
+    ) -> list[str]:
+        """Stage or deliver an epoch's changes, or the parts that tasks have written; returns the staged files, in the
+        form that `expected` takes.
+        """
         names = []
-        for name, table in self._mine(changes):
-            if self._plan.guarantee == EXACTLY_ONCE:
-                names.append(f"{self._generations[name]}/{self._put(epoch, name, table, digest)}")
-            elif self._plan.guarantee == AT_LEAST_ONCE:
-                self._send(epoch, name, self._sinks[name][0].for_sink(table))
-        return names
+        if self._plan.guarantee == EXACTLY_ONCE:
+            for name, table in self._mine(changes):
+                rows = self._sinks[name][0].for_sink(table).replace_schema_metadata(None)
+                names.append((name, self._put(epoch, name, rows, digest)))
+            for name, written in parts.items():
+                manifest = PartsManifest(self._generations[name], written)
+                names.append((name, self._put(epoch, name, manifest.to_table(), digest)))
+            self._staged = frozenset(file for _, file in names)
+        elif self._plan.guarantee == AT_LEAST_ONCE:
+            self._deliver_now(epoch, changes, parts)
+        return [f"{self._generations[name]}/{file}" for name, file in names]
 
-    def after_commit(self, epoch: int, changes: Mapping[str, pa.Table]) -> None:
+    def after_commit(
+        self, epoch: int, changes: Mapping[str, pa.Table], parts: Mapping[str, Sequence[SinkPart]] = NO_PARTS
+    ) -> None:
         """Deliver what the store has committed."""
         if self._plan.guarantee == EXACTLY_ONCE:
             self.deliver(epoch)
         elif self._plan.guarantee == AT_MOST_ONCE:
-            for name, table in self._mine(changes):
-                self._send(epoch, name, self._sinks[name][0].for_sink(table))
+            self._deliver_now(epoch, changes, parts)
+        for name in parts:
+            self._with_parts()[name].forget_parts(epoch)
+
+    def _deliver_now(
+        self, epoch: int, changes: Mapping[str, pa.Table], parts: Mapping[str, Sequence[SinkPart]]
+    ) -> None:
+        """Deliver an epoch that is not staged."""
+        for name, table in self._mine(changes):
+            self._send(epoch, name, self._sinks[name][0].for_sink(table))
+        for name, written in parts.items():
+            self._with_parts()[name].publish(epoch, written)
 
     def resume(self, known: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuse to resume with a target that lacks what a sink has written to it. `known` is the result of `reach` for
@@ -107,22 +145,41 @@ class Outbox:
         for path in lost(self._root, expected, lambda sink: self._generations.get(sink, -1)):
             self._refuse(path, "are missing")
         self._confirm(expected)
+        named = self._staged.union(entry.partition("/")[2] for entry in expected)
         for path in sorted(self._root.glob("*.arrow")) if self._sinks else ():
             number, name = epoch_of(path.name), sink_of(path.name)
-            if number > committed or name not in self._sinks:
+            if number > committed or name not in self._sinks or self._is_of_other_attempt(path, named):
                 paths.delete_file(path)
                 continue
             if not intact(path):
                 self._refuse(path, "do not match their checksum")
-            if self._has(name, number):
-                self._confirm_file(path)
+            table = staged_table(path)
+            manifest = PartsManifest.of(table)
+            if manifest is not None:
+                self._publish(path, manifest, table)
+            elif self._has(name, number):
+                self._confirm_rows(path, table)
             else:
-                self._send_file(path)
+                self._send(number, name, *self._rows(name, table))
             paths.rename(path, done(path))
         for path in self._root.glob("*" + DONE):
             if epoch_of(path.name) < committed:
                 paths.delete_file(path)
+        if self._recovering:
+            for port in self._with_parts().values():
+                port.forget_parts(None)
         self._recovering = False
+
+    def _is_of_other_attempt(self, path: Path, named: Collection[str]) -> bool:
+        """Whether a process that lost its lease has staged a file: the committed epoch does not name it, and its parts
+        are not those that count. On start, rows that no epoch names are delivered: a version without such names may
+        have staged them.
+        """
+        if path.name in named:
+            return False
+        if not self._recovering or any(n.startswith(f"{path.name.rsplit('.', 2)[0]}.") for n in named):
+            return True
+        return intact(path) and PartsManifest.of(staged_table(path)) is not None
 
     def _has(self, name: str, epoch: int) -> bool:
         """Whether a sink has an epoch: a process may have died after writing it and before recording that."""
@@ -138,22 +195,33 @@ class Outbox:
             name, path = sink_of(file), done(self._root / file)
             same = name in self._sinks and int(number) == self._generations.get(name)
             if same and path.exists() and intact(path):
-                self._confirm_file(path)
+                table = staged_table(path)
+                if PartsManifest.of(table) is None:  # parts that were published can not be written again
+                    self._confirm_rows(path, table)
 
-    def _confirm_file(self, path: Path) -> None:
-        changes, digest = self._changes(path)
-        self._sinks[sink_of(path.name)][1].confirm(epoch_of(path.name), changes, digest=digest)
+    def _confirm_rows(self, path: Path, table: pa.Table) -> None:
+        name = sink_of(path.name)
+        changes, digest = self._rows(name, table)
+        self._sinks[name][1].confirm(epoch_of(path.name), changes, digest=digest)
 
-    def _send_file(self, path: Path) -> None:
-        changes, digest = self._changes(path)
-        self._send(epoch_of(path.name), sink_of(path.name), changes, digest=digest)
+    def _publish(self, path: Path, manifest: PartsManifest, table: pa.Table) -> None:
+        """Let a sink publish the parts of an epoch. Those of an earlier generation may be gone: nobody expects them."""
+        number, name = epoch_of(path.name), sink_of(path.name)
+        port = self._with_parts().get(name)
+        if port is None:
+            self._refuse(path, "are parts of files, but the sink writes elsewhere now")
+        why = port.lost_parts(manifest.parts, verify=self._recovering)
+        if why is None:
+            port.publish(number, manifest.parts, digest=_digest(table))
+        elif manifest.generation == self._generations[name]:
+            self._refuse(path, f"are incomplete: {why}")
 
-    def _changes(self, path: Path) -> tuple[pa.Table, str]:
-        """Return the changes of a file, and the digest of their content."""
-        with pa.ipc.open_file(path.read_bytes()) as file:
-            table = file.read_all()
-        digest = table.schema.metadata[b"digest"].decode()
-        return table.cast(self._sinks[sink_of(path.name)][0].sink_schema), digest
+    def _rows(self, name: str, table: pa.Table) -> tuple[pa.Table, str]:
+        """Return the changes of a staged table, and the digest of their content."""
+        return table.cast(self._sinks[name][0].sink_schema), _digest(table)
+
+    def _with_parts(self) -> dict[str, SinkWithParts]:
+        return {name: port for name, (_, port) in self._sinks.items() if isinstance(port, SinkWithParts)}
 
     def _refuse(self, path: Path, why: str) -> NoReturn:
         number, name = epoch_of(path.name), sink_of(path.name)
@@ -167,8 +235,9 @@ class Outbox:
         return [(n, t) for n, t in changes.items() if n in self._sinks and t.num_rows]
 
     def _put(self, epoch: int, name: str, table: pa.Table, digest: str) -> str:
-        sink_rows = self._sinks[name][0].for_sink(table).replace_schema_metadata({b"digest": digest.encode()})
-        data = ipc_bytes(sink_rows)
+        """Stage a table durably; returns the name of its file."""
+        metadata = {**(table.schema.metadata or {}), b"digest": digest.encode()}
+        data = ipc_bytes(table.replace_schema_metadata(metadata))
         self._root.mkdir(parents=True, exist_ok=True)
         file = f"{epoch:012d}-{name}.{zlib.crc32(data):08x}.arrow"
         write_durably(self._root / file, data)
@@ -185,3 +254,9 @@ class Outbox:
         """Close the resources of the sinks."""
         for _, port in self._sinks.values():
             port.close()
+
+
+def _digest(table: pa.Table) -> str:
+    """The digest of the content of an epoch, from one of its staged tables."""
+    digest: bytes = table.schema.metadata[b"digest"]
+    return digest.decode()

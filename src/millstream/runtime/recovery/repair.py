@@ -14,11 +14,13 @@ from pathlib import Path
 
 from millstream import paths
 from millstream.clock import SystemClock
+from millstream.connect import file_parts
 from millstream.connect.sinks import Reach
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed, UnknownName
 from millstream.log.log import Log
 from millstream.runtime.epoch import outbox
 from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS, files_in
+from millstream.runtime.epoch.parts_manifest import PartsManifest, staged_table
 from millstream.runtime.epoch.records import RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.runtime.home_dir import files_named
@@ -247,12 +249,18 @@ def _epoch_of(file: str) -> int:
 def _undelivered(flow: str, out: Path, last: EpochRow | None, numbers: Mapping[str, int]) -> Iterator[Finding]:
     """Find changes for sinks that are damaged or missing."""
     lost = "these changes never reach the sink"
+    expected = last.progress.get("out", ()) if last is not None else ()
     for path in sorted(out.glob("*.arrow")):
         if not outbox.intact(path):
             problem = f"the changes {path} do not match their checksum"
             yield Finding(flow, problem, "they are removed", lost, _abandon(path, aside=True))
+            continue
+        entry = f"{_generation(flow, outbox.sink_of(path.name), numbers)}/{path.name}"
+        manifest = PartsManifest.of(staged_table(path)) if entry in expected else None
+        if manifest is not None and (why := file_parts.lost(manifest.parts, verify=True)):
+            problem, would = f"the changes {path} are incomplete: {why}", "the flow resumes without its staged parts"
+            yield Finding(flow, problem, would, lost, _abandon(path, aside=True))
 
-    expected = last.progress.get("out", ()) if last is not None else ()
     for path in outbox.lost(out, expected, lambda sink: _generation(flow, sink, numbers)):
         problem = f"the changes {path} are missing, and it is not known whether they were delivered"
         yield Finding(flow, problem, "the flow resumes without them", lost, _abandon(path))
