@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.connect.sinks import encoded
+from millstream.connect.file_parts import encoded
 from millstream.errors import Unsupported
 from millstream.testing import Script
 

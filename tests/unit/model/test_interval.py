@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.cli.output import csv_text, json_text
-from millstream.connect.sinks import encoded
+from millstream.connect.file_parts import encoded
 from millstream.errors import SchemaError, Unsupported
 from millstream.kernels.aggregates.interval_sums import mean_of
 from millstream.log.rows import infer, to_batch, topic_schema

@@ -21,11 +21,12 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
+from millstream import processes
 from millstream.errors import HomeDamaged, HomeInUse, LeaseLost
 from millstream.home import Home
 from millstream.plan.planner import plan
 from millstream.runtime.recovery import repair
-from millstream.runtime.supervision import lease, processes
+from millstream.runtime.supervision import lease
 from millstream.runtime.supervision.lease import HomeLock, HomeOwner, fence, in_use, owner_of, wait_for
 from tests.local import LocalEngine
 
