@@ -19,6 +19,7 @@ from millstream.engine.binding import bind
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.errors import EngineFailed
 from millstream.home import Home
+from millstream.model.flow import Flow
 from millstream.model.reserved import OP
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.schema import Schema
@@ -148,7 +149,10 @@ class _QueryWork(_LocalWork):
 
 
 class QueryScript(LocalScript):
-    """A script over topics, on that engine."""
+    """A script over topics, on that engine. Tasks of executors run only where a test asks for several shards."""
+
+    def __init__(self, flow: Flow, path: str | Path, *, shards: int = 1, **options: Any) -> None:
+        super().__init__(flow, path, shards=shards, **options)
 
     def _loop_of(self, home: Home) -> Any:
         return home.loop(

@@ -21,8 +21,7 @@ from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog
 from millstream.sql.relations.relation import Relation
 from tests.duck import connected
-from tests.local import LocalScript
-from tests.sql.engine import QueryEngine
+from tests.sql.engine import QueryScript as Script
 from tests.sql.kit import GENERATORS, defined
 
 BASE = 1_767_225_600
@@ -242,17 +241,6 @@ def sql_of(chain: Sequence[str], operators: Mapping[str, str] = OPERATORS) -> st
     for name in chain:
         made = f"({operators[name].replace('{}', made)})"
     return f"SELECT * FROM {made} z" if made.startswith("(") else made
-
-
-class Script(LocalScript):
-    """Runs views with DuckDB in Spark's place."""
-
-    def _loop_of(self, home: Any) -> Any:
-        return home.loop(
-            self._plan,
-            failpoint=self._failpoint,
-            engine=lambda plan, ports, root: QueryEngine(plan, ports, root, shards=self.shards),
-        )
 
 
 def flow_of(views: dict[str, str]) -> Flow:

@@ -13,6 +13,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,12 +49,18 @@ class FileParts:
         path = self.folder / STAGING / f"{self.sink}-{self.generation:03d}-{name}.{self.form}"
         data = encoded(table, self.form)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path.parent.mkdir(exist_ok=True)
-            self.durably(path, data)
+            try:
+                self._put(path, data)
+            except FileNotFoundError:  # another sink of the folder has just removed the empty staging folder
+                self._put(path, data)
         except OSError as error:
             raise cannot_write(self.sink, self.folder, error) from None
         return SinkPart(str(path), table.num_rows, len(data), zlib.crc32(data))
+
+    def _put(self, path: Path, data: bytes) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        self.durably(path, data)
 
 
 def published(part: SinkPart, number: int) -> Path:
@@ -98,6 +105,8 @@ def publish(parts: Sequence[SinkPart]) -> list[Path]:
             if Path(part.name).exists():
                 raise  # the folder of the sink is gone
     for folder in {p.parent for p in places}:
+        with suppress(OSError):  # it holds parts of another sink
+            paths.delete_folder(folder / STAGING)
         _sync(folder)
     return places
 

@@ -392,6 +392,7 @@ def test_parts_of_attempts_that_were_lost_are_removed_while_the_flow_runs_and_on
             "plain-001-000000000001-1-0-17-1.json",
             "another-000-000000000001-1-0-17-1.json",
         ]
+        (tmp_path / "out" / STAGING).mkdir()
         for name in names:
             (tmp_path / "out" / STAGING / name).write_text("half")
         send(script, 1)
