@@ -18,7 +18,7 @@ NO_BOUND = "only a window over an event time bounds it, and no source has one: W
 
 def notes(entry: Create, planned: Plan | None) -> str:
     """Return the warnings about a definition, one per line; `planned` is the flow that it runs in, if it has one."""
-    return ("" if planned is None else _about_state(_with_upstream(planned, entry.name))) + _about_order(entry)
+    return ("" if planned is None else _about_state(with_upstream(planned, entry.name))) + _about_order(entry)
 
 
 def _about_state(planned: Plan) -> str:
@@ -41,13 +41,7 @@ def _about_order(entry: Create) -> str:
     return "\nnote: a view has no order; its ORDER BY is ignored; order the rows in your query" if unlimited else ""
 
 
-def only_view(planned: Plan, view: str) -> Plan:
-    """Restrict a plan to one view."""
-    names = [v.name for v in planned.views if view_of(v.name).lower() == view.lower()]
-    return _restricted(planned, names) if names else planned
-
-
-def _with_upstream(planned: Plan, view: str) -> Plan:
+def with_upstream(planned: Plan, view: str) -> Plan:
     """Restrict a plan to one view and the views of the same flow that it is computed from."""
     names = [v.name for v in planned.views if view_of(v.name).lower() == view.lower()]
     for name in names:  # grows during the iteration

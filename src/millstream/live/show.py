@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millstream.errors import UnknownName
 from millstream.live import sources
-from millstream.live.advice import only_view
+from millstream.live.advice import with_upstream
 from millstream.live.answer import Answer
 from millstream.live.select import rows_of
 from millstream.model.flow import Flow
@@ -178,7 +178,7 @@ def explain(deployment: Deployment, statement: Explain) -> Answer:
     planned = deployment.planned(name)
     if planned is None:
         raise UnknownName(f"there is no view `{statement.view}` that works")
-    root = explaining.explain(only_view(planned, statement.view))
+    root = explaining.explain(with_upstream(planned, statement.view), statement.view)
     text = explaining.text(root)
     if statement.analyze:
         text += "\n\n" + "\n".join(_going(deployment, planned, name, statement.view))

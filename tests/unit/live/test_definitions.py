@@ -405,6 +405,10 @@ def test_a_plan_is_explained(tmp_path: Path) -> None:
     with opened(tmp_path / "home") as one:
         one.say(BIDS, HOT)
         assert re.search(r"keys +auction", one.say("EXPLAIN VIEW hot").text)
+        one.say("CREATE VIEW hot_counts AS SELECT auction % 2 AS odd, count(*) AS n FROM hot GROUP BY auction % 2")
+        over = one.say("EXPLAIN VIEW hot_counts").text
+        assert "changes of the view hot" in over and "table hot_counts" in over and "table hot\n" not in over
+        one.say("DROP VIEW hot_counts")
         assert "on close" in one.say(
             "EXPLAIN SELECT count(*) AS n FROM bids GROUP BY TUMBLE(ts, '1 minute') EMIT ON CLOSE"
         ).text.lower().replace("when the window closes", "on close")

@@ -19,10 +19,11 @@ from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project
 from millstream.plan.plan import Plan, PlannedSource, PlannedView, Scan
 
 
-def explain(plan: Plan) -> Node:
-    """The whole plan as a tree: its sources, then every view with the path of its rows."""
+def explain(plan: Plan, only: str | None = None) -> Node:
+    """The plan as a tree: its sources, then every view with the path of its rows; or `only` one of the views."""
     sources = tuple(_source(plan, s) for s in plan.sources)
-    views = tuple(_view(plan, v) for v in plan.views if not v.inner)
+    shown = [v for v in plan.views if not v.inner and (only is None or v.name.lower() == only.lower())]
+    views = tuple(_view(plan, v) for v in shown)
     facts = [("plan", plan.id)]
     if plan.tables:
         facts.append(("stored tables", ", ".join(plan.tables)))
