@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from millstream.engine.exchange import parcels, routes
+from millstream.engine.exchange import parcels, route_task, routes
 from millstream.engine.exchange.graph import FINISH, Edge, Graph
 from millstream.engine.exchange.parcels import PARCEL_BYTES, ROWS, Sender, parcels_of
 from millstream.engine.exchange.routes import Routes, in_order
@@ -102,6 +102,8 @@ CHAINS = {
     "computed": f"SELECT w * 2 + 1 AS d, count(*) AS n FROM (SELECT DISTINCT k, w FROM {JOINED} j) q WHERE abs(k) > 0 "
     "GROUP BY w * 2 + 1",
     "shown_computed": "SELECT a.k + 1 AS k, coalesce(b.v, -a.v) AS c FROM a LEFT JOIN b ON a.k = b.k",
+    "updated": "SELECT k, n * 10 + abs(n) AS m FROM (SELECT k, count(*) AS n FROM (SELECT DISTINCT k, v FROM a) d "
+    "GROUP BY k) g WHERE abs(n) > 1",
     "plain": "SELECT k, s FROM a WHERE v > 0",
 }
 
@@ -128,6 +130,8 @@ def test_files_of_changes_are_what_parcels_are(monkeypatch: pytest.MonkeyPatch) 
     expected = rows_of([1, 1, 1])
     monkeypatch.setattr(routes, "FILE_BYTES", 0)
     monkeypatch.setattr(parcels, "PARCEL_BYTES", 64)
+    monkeypatch.setattr(parcels, "RECORD_ROWS", 1)
+    monkeypatch.setattr(route_task, "SEND_BYTES", 0)
     assert rows_of([3, 3, 3]) == expected
 
 

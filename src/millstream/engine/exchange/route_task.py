@@ -52,7 +52,7 @@ class RouteTask:
                     continue
                 frames = waiting.setdefault(edge.number, [])
                 frames.append(_passed(mine.column(mine.schema.get_field_index(edge.column))))
-                if sum(f.estimated_size() for f in frames) > SEND_BYTES:
+                if self._may_cut(edge) and sum(f.estimated_size() for f in frames) > SEND_BYTES:
                     number += 1
                     yield from self._send(
                         edge, waiting.pop(edge.number), sender, self._file(partition, attempt, number)
@@ -61,6 +61,10 @@ class RouteTask:
             if edge.number in waiting:
                 number += 1
                 yield from self._send(edge, waiting[edge.number], sender, self._file(partition, attempt, number))
+
+    def _may_cut(self, edge: Edge) -> bool:
+        """Whether records may be sent in several pieces. Both halves of an update must reach a view together."""
+        return edge.side != FINISH or self.routes.graph.nodes[edge.view].view.identity is None
 
     def _file(self, partition: int, attempt: int, number: int) -> str:
         return f"{self.name}-{self.level}-{partition}-{attempt}-{number}.arrow"
