@@ -23,7 +23,7 @@ from millstream.connect.forms import (
     SparkFormat,
 )
 from millstream.connect.port import MISTYPED, UNPARSABLE, Offsets, SourceBase, SourceFacts, SourceSlice
-from millstream.engine.input.readers import byte_ranges, python_ranges
+from millstream.engine.input.readers import native_json, python_ranges
 from millstream.engine.input.readers.slices import READERS, read
 from millstream.engine.input.rejects import errors
 from millstream.model.connectors import memory
@@ -97,7 +97,7 @@ def test_byte_ranges_are_read_line_by_line_and_name_errors_by_their_byte(
         (1, 1000 + at[5], 4, None, 0),
     ]
     assert rows(spark, form) == wanted
-    monkeypatch.setattr(byte_ranges, "LOCAL_BYTES", 0)
+    monkeypatch.setattr(native_json, "LOCAL_BYTES", 0)
     assert rows(spark, form) == wanted  # on the executors
     found = errors(spark, STAGE, Fixed(form), PART, 1, 0).to_pylist()
     assert [(e["reason"], e["raw"], e["partition"], e["offset"]) for e in found] == [
@@ -151,7 +151,7 @@ def test_a_format_of_spark_gives_its_columns_and_the_ranges_of_a_slice(spark: Sp
 def test_a_slice_may_have_several_forms(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"n": 1, "s": "file"}\nbad\n')
-    files = FileSet("json", (FilePart(0, str(path), 30, plain=False), FilePart(1, "/gone", 1, "it is gone")))
+    files = FileSet("json", (FilePart(0, str(path), 30), FilePart(1, "/gone", 1, "it is gone")))
     forms = (files, ArrowRows(arrow(5, 1, part=1)), PythonRanges(Reads(), ((2, 6, 7),), marks=True))
     assert [(r[0], r[2], r[4]) for r in rows(spark, *forms)] == [
         (0, 1, 0),
@@ -178,7 +178,7 @@ def test_the_rows_without_spark_are_those_of_spark(spark: SparkSession, tmp_path
         PythonRanges(Reads(), ((0, 0, 5),), marks=True),
         SparkFormat("parquet", paths=(str(tmp_path / "a.parquet"),), position="$pos", ranges={0: (1, 3)}),
         ByteRanges("json", (ByteRange(str(tmp_path / "b.json"), 0, len(lines)),)),
-        FileSet("json", (FilePart(2, str(tmp_path / "b.json"), len(lines), plain=False),)),
+        FileSet("json", (FilePart(2, str(tmp_path / "b.json"), len(lines)),)),
     ):
         told = slice_rows([form], SCHEMA).to_pylist()
         assert [(r["$part"], r["$pos"], r["n"], r["s"], r["$bad"]) for r in told] == rows(spark, form)

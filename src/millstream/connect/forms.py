@@ -30,8 +30,6 @@ class FilePart:
     size: int
     problem: str | None = None
     """Why it cannot be read: then it is one error, and its rows are not read."""
-    plain: bool = True
-    """Whether Spark's own reader reads it without loss (`connect/text_lines.py`); otherwise it is read line by line."""
 
 
 @dataclass(frozen=True)

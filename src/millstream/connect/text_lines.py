@@ -14,6 +14,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import IO, cast
 
 import orjson
@@ -30,7 +31,7 @@ MOST_RAW = 1 << 20
 
 _CHUNK = 1 << 24
 _BATCH_LINES, _BATCH_BYTES = 50_000, 1 << 25
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _BREAK = re.compile(rb"\r\n|\n|\r")
 _EMPTY_LINE = re.compile(rb"(?:^|\n)[ \t\r]*\n")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -41,8 +42,22 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 _PACKED = {".gz": gzip.open, ".bz2": bz2.open}
 
 
-def is_plain(path: str, form: str) -> bool:
-    """Whether Spark's reader of a format reads this file without losing or changing anything."""
+def is_uncompressed(path: str) -> bool:
+    """Whether the bytes of a file are its text."""
+    return not path.endswith((*_PACKED, *_COMPRESSED))
+
+
+def is_json_for_spark(line: bytes) -> bool:
+    """Whether Spark's parser may decide about a line of JSON: nothing follows an object, and no character is lost."""
+    return _is_text(line) and (_plain_json(line + b"\n") or not _wrong_json(line))
+
+
+@lru_cache(maxsize=10_000)
+def is_plain(path: str, form: str, size: int) -> bool:
+    """Whether Spark's reader of a format reads this file without losing or changing anything. A file of another size is
+    another file.
+    """
+    del size
     if path.endswith(tuple(_PACKED)) or _SPECIAL.search(path) or not path.isprintable():
         return False
     if path.endswith(_COMPRESSED):
@@ -55,7 +70,7 @@ def is_plain(path: str, form: str) -> bool:
             data = rest + chunk
             end = data.rfind(b"\n") + 1
             whole, rest = data[:end], data[end:]
-            if (first and data.startswith(_BOM)) or not plain(whole):
+            if (first and data.startswith(BOM)) or not plain(whole):
                 return False
             if len(rest) > 4 * _CHUNK:
                 return False  # a line of more than 64 MiB
@@ -173,8 +188,8 @@ def lines_of(path: str) -> Iterator[bytes]:
         rest, first = b"", True
         while chunk := file.read(_CHUNK):
             data = rest + chunk
-            if first and data.startswith(_BOM):
-                data = data[len(_BOM) :]
+            if first and data.startswith(BOM):
+                data = data[len(BOM) :]
             first = False
             if b"\r" not in data:
                 *whole, rest = data.split(b"\n")

@@ -188,11 +188,15 @@ class _Epoch:
         if poison_rows.concerns(self.given, name):
             reading = poison_rows.reading(self.engine.steady, source, port, part, self.given)
         else:
-            reading = read(self.spark, source, port, part, self.given.now, strict=name in self.engine.strict)
+            reading = self._read_columns(name, self.plan.columns_read(name))
         if reading.scanned and len(self.plan.scans_of(name)) > 1:
             reading = replace(reading, frame=reading.frame.persist())
         self.reads[name] = reading
         return reading
+
+    def _read_columns(self, name: str, only: frozenset[str] | None = None) -> SliceRead:
+        source, part, strict = self.plan.source(name), self.given.slices[name], name in self.engine.strict
+        return read(self.spark, source, self.engine._ports[name], part, self.given.now, strict=strict, only=only)
 
     def _release(self, name: str) -> None:
         if self.reads[name].frame.is_cached:
@@ -343,15 +347,22 @@ class _Epoch:
             if tally.bad or tally.future:
                 source, part = self.plan.source(name), given.slices[name]
                 port = self.engine._ports[name]
-                found = rejects.errors(self.spark, source, port, part, given.number, given.now)
+                count, doubtful = tally.bad + tally.future, self.reads[name].doubtful()
+                found = rejects.errors(self.spark, source, port, part, given.number, given.now, count, doubtful)
                 if given.without.get(name):
                     found = poison_rows.errors(self.engine.steady, source, port, part, given, found)
                     self._of_views(name, found.slice(found.num_rows - len(given.without[name])))
                 self.out.errors[name] = found
         for scan, role, dropped in self.driver.apart(list(self.reads)):
-            frame = self.reads[scan.source].frame
+            frame = self._read_whole(scan.source)
             table = rejects.late(frame, self.plan, scan, role, dropped, self.tables, given.number, given.now)
             self.driver.set_apart(role, table)
+
+    def _read_whole(self, name: str) -> DataFrame:
+        """The slice of a source with all of its columns."""
+        if self.plan.columns_read(name) == frozenset(self.plan.source(name).schema.names):
+            return self.reads[name].frame
+        return self._read_columns(name).frame
 
     def _of_views(self, source: str, records: pa.Table) -> None:
         """Report poison records of a source as errors of all views that lack them. They are counted for the source

@@ -10,6 +10,7 @@ System columns begin with ``$``: ``$ts`` event time in micros, ``$part`` and ``$
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +25,10 @@ from millstream.model.reserved import OP, SHOWN_OP, free_name
 from millstream.model.source_options import SourceOptions
 from millstream.model.types.schema import Schema
 from millstream.plan.operators.operator import Operator
-from millstream.plan.parts import Column, Feed, Op, Project
+from millstream.plan.parts import Batches, Column, Feed, Op, Project
+
+_PLAIN_NAME = re.compile("[A-Za-z0-9_]+")
+"""Names that `repr` does not change."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +146,16 @@ class Plan:
         scan = next(s for s in self.scans if s.id == feed.scan)
         columns = {feed.keep, feed.hash, feed.slice, feed.gap, *feed.columns}
         return f"`{name}`" in repr((scan.ops, [c.sql for c in scan.columns if c.name in columns]))
+
+    def columns_read(self, source: str) -> frozenset[str] | None:
+        """The columns of a source that its scans may read; None where a function gets whole rows. A name that stands in
+        no expression is not read.
+        """
+        scans, planned = self.scans_of(source), self.source(source)
+        if any(isinstance(op, Batches) for s in scans for op in s.ops):
+            return None
+        used = repr((planned.options, [(s.ops, s.columns) for s in scans]))
+        return frozenset(n for n in planned.schema.names if n in used or not _PLAIN_NAME.fullmatch(n))
 
     @property
     def fractions(self) -> tuple[float, ...]:

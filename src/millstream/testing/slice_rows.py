@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 
 from millstream.connect.files.rows import Form as FileFormat
 from millstream.connect.files.rows import load
-from millstream.connect.forms import ArrowRows, ByteRanges, FileSet, Form, PythonRanges, SparkFormat
+from millstream.connect.forms import ArrowRows, ByteRange, ByteRanges, FileSet, Form, PythonRanges, SparkFormat
 from millstream.connect.port import DAMAGED
 from millstream.connect.text_lines import range_lines
 from millstream.errors import Unsupported
@@ -63,6 +64,10 @@ def _files(form: FileSet, schema: pa.Schema) -> pa.Table:
             wrong = {"$pos": [base], "$bad": [DAMAGED], "$raw": [file.problem]}
             nulls = {f.name: pa.nulls(1, f.type) for f in schema}
             tables.append(_complete(pa.table({**nulls, **wrong}), schema))
+            continue
+        if form.format == "json":
+            whole = ByteRange(file.path, 0, os.path.getsize(file.path), 0, base)
+            tables.append(_bytes(ByteRanges("json", (whole,)), schema))
             continue
         rows = load(file.path, FileFormat(form.format, form.header), schema).rows
         numbers = pa.array(range(base, base + rows.num_rows), pa.int64())

@@ -45,6 +45,15 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path, record: EpochReco
     )
 
 
+def test_poison_records_of_an_earlier_version_are_kept_but_searched_for_again(tmp_path: Path) -> None:
+    now = replace(record(1), poison={"bids": [(0, 13, "poisonous")]})
+    assert EpochRecord.from_json(now.to_json()).excluded == now.poison
+    old = now.to_json()
+    old["poison"] = old.pop("poison_records")
+    found = EpochRecord.from_json(old)
+    assert found.poison == now.poison and found.digest == now.digest and found.excluded == {}
+
+
 def test_the_clock_names_fractions_only_where_a_trigger_asks() -> None:
     assert "fractions" not in record(1).clock
     asked = replace(record(1), fractions={"bids": {"0.9": 7}})

@@ -21,13 +21,11 @@ from millstream.connect.files.problems import gone, header_problem, parquet_dama
 from millstream.connect.forms import FilePart, FileSet, Form
 from millstream.connect.port import Offsets, SourceBase, SourceFacts, SourceSlice
 from millstream.connect.registry import Offline, SourceContext
-from millstream.connect.text_lines import is_plain
 from millstream.errors import SourceMissing, SourceUnreadable
 from millstream.model.connectors import Files
 from millstream.model.types.schema import Schema
 
 BYTES_PER_EPOCH = 256 * 2**20
-_REMEMBERED = 10_000
 _ROW_BYTES = {"json": 100, "csv": 60, "parquet": 12}
 
 
@@ -40,7 +38,6 @@ class FileSource(SourceBase):
         self._ledger = ledger
         self.entries: list[FileEntry] = ledgers.load(ledger)
         self._known = {e.path for e in self.entries}
-        self._plain: dict[str, bool] = {}
         self._closed = False
         self._discovering = threading.Lock()
         if not self.entries and not self._candidates():
@@ -89,12 +86,11 @@ class FileSource(SourceBase):
     def slice(self, part: SourceSlice) -> Sequence[Form]:
         """The files of a slice."""
         start, end = part.ranges.get(0, (0, 0))
-        parts = [self._part(n, e) for n, e in enumerate(self.entries[start:end], start=start)]
+        parts = [FilePart(n, e.path, e.size, e.problem) for n, e in enumerate(self.entries[start:end], start=start)]
+        missing = next((p.path for p in parts if p.problem is None and not os.path.exists(p.path)), None)
+        if missing is not None:
+            raise gone(missing)
         return [FileSet(self.files.format, tuple(parts), self.files.header)] if parts else []
-
-    def _part(self, number: int, entry: FileEntry) -> FilePart:
-        plain = entry.problem is not None or self.files.format == "parquet" or self._is_plain(entry.path)
-        return FilePart(number, entry.path, entry.size, entry.problem, plain)
 
     def start(self) -> Offsets | None:
         """The ledger keeps the names of all files."""
@@ -138,17 +134,6 @@ class FileSource(SourceBase):
                 hint="create the folder first (it may be empty), or correct the path in ms.files(...)",
             )
 
-    def _is_plain(self, path: str) -> bool:
-        """Whether Spark can read a text file directly (see `connect/text_lines.py`)."""
-        if path not in self._plain:
-            if len(self._plain) >= _REMEMBERED:
-                self._plain.clear()
-            try:
-                self._plain[path] = is_plain(path, self.files.format)
-            except FileNotFoundError:
-                raise gone(path) from None
-        return self._plain[path]
-
     def examine(self, part: SourceSlice) -> bool:
         """Read the Parquet files of a slice to their ends, and record which cannot be read."""
         start, end = part.ranges.get(0, (0, 0))
@@ -186,7 +171,6 @@ class FollowedFiles(FileSource):
         self.entries = []
         self._ledger = ledger
         self._read = 0
-        self._plain = {}
         self._discovering = threading.Lock()
 
     def _discover(self) -> None:

@@ -30,12 +30,26 @@ from millstream.plan.rules.output_bounds import bounded
 
 
 def errors(
-    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, epoch: int, now: int
+    spark: SparkSession,
+    stage: PlannedSource,
+    port: SourcePort,
+    part: SourceSlice,
+    epoch: int,
+    now: int,
+    count: int = -1,
+    doubtful: DataFrame | None = None,
 ) -> pa.Table:
     """The error rows of a slice. `offset` is the record in its partition, the line of a text file, or the row of
-    another file, from 0.
+    another file, from 0. Where all of them, `count`, are among its `doubtful` rows, the slice is not read again.
     """
-    frame = read(spark, stage, port, part, now, details=True).frame
+    if doubtful is not None:
+        found = _errors(doubtful, stage, epoch, now)
+        if found.num_rows == count:
+            return found
+    return _errors(read(spark, stage, port, part, now, details=True).frame, stage, epoch, now)
+
+
+def _errors(frame: DataFrame, stage: PlannedSource, epoch: int, now: int) -> pa.Table:
     names = ", ".join(f"`{n}`" for n in stage.schema.names)
     raw = f"coalesce(`$raw`, to_json(struct({names})))" if "$raw" in frame.columns else f"to_json(struct({names}))"
     future = now + stage.options.future_bound.micros

@@ -95,6 +95,7 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         "FAILED_READ_FILE.FILE_NOT_EXIST" in condition
         or "FileNotFoundException" in text
         or condition == "PATH_NOT_FOUND"
+        or "errors.SourceMissing:" in text
     ):
         return SourceMissing(
             f"a file that was to be read is gone: {_file(text)}",
@@ -169,8 +170,8 @@ def _readable(sql: str) -> str:
 
 
 def _file(text: str) -> str:
-    match = re.search(r"file:(/[^\s,;\]]+)", text)
-    return re.sub(r"\.$", "", re.sub("^/+", "/", match[1])) if match else "(see the log)"
+    match = re.search(r"file:(/[^\s,;\]]+)|SourceMissing: [^\n:]*: (/[^\n]+)", text)
+    return re.sub(r"\.$", "", re.sub("^/+", "/", match[1] or match[2])) if match else "(see the log)"
 
 
 def _write(error: Exception, log: Path | None) -> str | None:

@@ -18,5 +18,5 @@ def input_of(record: EpochRecord, tables: Tables) -> EpochInput:
         {name: tables.path(name, version) for name, version in record.tables.items()},
         since=record.since,
         fractions={s: {float(f): w for f, w in by.items()} for s, by in record.fractions.items()},
-        without=record.poison,
+        without=record.excluded,
     )

@@ -9,7 +9,8 @@ One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, re
      "tables": {"categories": 2}, "crc": 2774893043}
 
 (the clock also has ``"fractions": {"bids": {"0.9": ...}}`` if a trigger needs it; poison records that are excluded from
-the epoch are in ``"poison": {"bids": [[0, 13, "poisonous: ..."]]}``), and with ``"state": "closed"``
+the epoch are in ``"poison_records": {"bids": [[0, 13, "poisonous: ..."]]}``; earlier versions wrote ``"poison"`` with
+other positions), and with ``"state": "closed"``
 once the store has committed the epoch, or ``"failed"`` if its work on stored tables failed. The store is authoritative:
 a record that is still open while the store has the epoch is closed on the next start. The checksum covers the
 record without the checksum itself; format 1 had none.
@@ -59,6 +60,13 @@ class EpochRecord:
     """source -> poison records that are excluded from the epoch: partition, position and reason."""
     fractions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """source -> fraction of its records -> the watermark for it; empty unless a trigger needs some."""
+    has_old_positions: bool = False
+    """Whether an earlier version named the poison records, by other positions: then they are searched for again."""
+
+    @property
+    def excluded(self) -> Mapping[str, Sequence[tuple[int, int, str]]]:
+        """The poison records that the epoch leaves out."""
+        return {} if self.has_old_positions else self.poison
 
     @property
     def clock(self) -> dict[str, Any]:
@@ -89,13 +97,13 @@ class EpochRecord:
             "clock": self.clock,
             "tables": dict(self.tables),
             **({"replay": self.replay} if self.replay is not None else {}),
-            **({"poison": {s: [list(p) for p in by] for s, by in self.poison.items()}} if self.poison else {}),
+            **({"poison_records": {s: [list(p) for p in by] for s, by in self.poison.items()}} if self.poison else {}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EpochRecord:
         """Read what `to_json` wrote."""
-        clock = data["clock"]
+        clock, found = data["clock"], data.get("poison_records", data.get("poison", {}))
         return cls(
             data["epoch"],
             data["plan"],
@@ -108,8 +116,9 @@ class EpochRecord:
             data["state"],
             since=clock["since"],
             replay=data.get("replay"),
-            poison={s: [(p[0], p[1], p[2]) for p in by] for s, by in data.get("poison", {}).items()},
+            poison={s: [(p[0], p[1], p[2]) for p in by] for s, by in found.items()},
             fractions=clock.get("fractions", {}),
+            has_old_positions="poison" in data,
         )
 
 

@@ -62,7 +62,7 @@ def search(loop: FlowLoop, error: MillstreamError) -> EpochRecord:
     tried = _Tries(loop, epoch_input)
     culprits: list[Culprit] = []
     while True:
-        out = _with(record.poison, culprits)
+        out = _with(record.excluded, culprits)
         still = tried.fails(replace(epoch_input, without=out))
         if still is None:
             break
@@ -72,7 +72,7 @@ def search(loop: FlowLoop, error: MillstreamError) -> EpochRecord:
         if len(culprits) > MOST:
             raise _it_is_the_code(record.epoch, f"more than {MOST} of its records fail alone", still)
     if culprits:
-        record = replace(record, poison=_with(record.poison, culprits))
+        record = replace(record, poison=_with(record.excluded, culprits), has_old_positions=False)
         loop.book.open(record)
     return record
 

@@ -9,7 +9,7 @@ query again each time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
@@ -21,6 +21,14 @@ from millstream.plan.plan import PlannedSource
 from millstream.plan.rules.output_bounds import bounded
 
 DELETES = "('D', 'DELETE', '-D', '-U')"
+TEXT_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "$corrupt",
+    "allowSingleQuotes": "false",  # for JSON
+    "escape": '"',  # for CSV: RFC 4180 doubles a quote inside quotes
+}
+"""Options of Spark's parsers of JSON and CSV."""
+CORRUPT = "`$corrupt` STRING"
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,13 @@ class Wanted:
     """Whether parsers must determine for every record whether it is good; see `slices.read`."""
     details: bool = False
     """Whether each row carries its place and raw text, for error tables."""
+    only: frozenset[str] | None = None
+    """The columns that are read; None: all of them."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the source that a reader returns. Whether a record is an error depends on all columns."""
+        return tuple(n for n in self.schema.names if self.only is None or n in self.only)
 
     @property
     def positions(self) -> bool:
@@ -41,7 +56,7 @@ class Wanted:
 
     @property
     def schema(self) -> Schema:
-        """The columns of the source that are read."""
+        """The columns of the source."""
         return self.stage.schema
 
 
@@ -69,6 +84,10 @@ class FormRead:
     """Whether the frame has exactly the columns of the source and ``$part``, ``$pos`` under their names, so that it can
     be merged with others before any column is computed.
     """
+    doubtful: Callable[[], FormRead | None] | None = None
+    """After the rows were read: those among which all errors of the form are, with details, or None if they are not
+    known. A form without this has to be read again to find its errors.
+    """
 
     def selected(self, wanted: Wanted, *, by_line: bool) -> DataFrame:
         """The columns that all forms provide, in one order; `by_line` if one of the forms of the slice has lines."""
@@ -80,15 +99,17 @@ class FormRead:
             if by_line:
                 others |= {"$block": self.block or "0L", "$line": self.line or self.position}
             others["$raw"] = self.raw or "CAST(NULL AS STRING)"
-        return selected(self.frame, wanted.stage, wanted.now, self.bad, others)
+        return selected(self.frame, wanted.stage, wanted.now, self.bad, others, wanted.columns)
 
 
-def selected(frame: DataFrame, stage: PlannedSource, now: int, bad: str, others: Mapping[str, str]) -> DataFrame:
+def selected(
+    frame: DataFrame, stage: PlannedSource, now: int, bad: str, others: Mapping[str, str], names: Sequence[str]
+) -> DataFrame:
     """The columns of a source and the system columns, in one projection: each further projection slows small epochs
     down considerably.
     """
     name, time_sql = stage.options.event_time, stage.options.time_sql
-    columns = {n: f"`{n}`" for n in stage.schema.names}
+    columns = {n: f"`{n}`" for n in names}
     time = f"{now}L"
     if name is not None and time_sql is not None:
         time_sql = time_sql if stage.options.computed_time is None else bounded(time_sql)
@@ -127,3 +148,9 @@ def literal(value: str) -> str:
     """A text as a literal of Spark SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def from_text(format: str, schema: Schema) -> str:
+    """SQL for the record in a line ``$text``, as ``$record``."""
+    options = ", ".join(f"'{k}', '{v}'" for k, v in TEXT_OPTIONS.items())
+    return f"from_{format}(`$text`, {literal(ddl(schema, CORRUPT))}, map({options})) AS `$record`"

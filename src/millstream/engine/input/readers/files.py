@@ -1,5 +1,5 @@
-"""Reads whole files. Spark reads the formats that it reads without loss; others are read line by line. A file that
-cannot be read at all is one error.
+"""Reads whole files: JSON lines with Arrow, other formats with Spark where it loses nothing, and the rest line by line.
+A file that cannot be read at all is one error.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.connect.forms import FilePart, FileSet
+from millstream.connect.forms import ByteRange, FilePart, FileSet
 from millstream.connect.port import DAMAGED, MISTYPED, UNPARSABLE
-from millstream.connect.text_lines import LINES, lines
+from millstream.connect.text_lines import LINES, is_plain, is_uncompressed, lines
+from millstream.engine.input.readers import native_json
 from millstream.engine.input.readers.arrow_rows import local
-from millstream.engine.input.readers.columns import FormRead, Wanted, ddl, literal
+from millstream.engine.input.readers.columns import CORRUPT, TEXT_OPTIONS, FormRead, Wanted, ddl, from_text, literal
 from millstream.model.reserved import folded
 from millstream.model.types.schema import Schema, ddl_type
 from millstream.model.types.values import readable
@@ -23,13 +24,6 @@ from millstream.model.types.values import readable
 LOCAL_BYTES = 32 * 2**20
 """Files that must be read line by line are read in the driver up to this size; larger ones on the executors."""
 _GLOB = re.compile(r"[*?\[\]{}\\]")
-OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": "$corrupt",
-    "allowSingleQuotes": "false",  # for JSON
-    "escape": '"',  # for CSV: RFC 4180 doubles a quote inside quotes
-}
-CORRUPT = "`$corrupt` STRING"
 _FILE_LINES = pa.schema([*LINES, ("$n", pa.int64()), ("$file", pa.string())])
 _FILE_SHIFT = 36
 _FILE = "_metadata"
@@ -43,9 +37,15 @@ _PATH = "regexp_replace(url_decode(replace({file}.file_path, '+', '%2B')), '^fil
 def read(spark: SparkSession, wanted: Wanted, form: FileSet) -> list[FormRead]:
     """The files of a slice."""
     broken = [f for f in form.files if f.problem is not None]
-    lined = [f for f in form.files if f.problem is None and not f.plain]
-    plain = [f for f in form.files if f.problem is None and f.plain]
+    whole = [f for f in form.files if f.problem is None]
+    native = [f for f in whole if form.format == "json" and is_uncompressed(f.path) and native_json.fits(wanted.schema)]
+    others = [f for f in whole if f not in native]
+    plain = [f for f in others if form.format == "parquet" or is_plain(f.path, form.format, f.size)]
+    lined = [f for f in others if f not in plain]
     reads = []
+    if native:
+        ranges = [ByteRange(f.path, 0, os.path.getsize(f.path), 0, f.number << _FILE_SHIFT) for f in native]
+        reads.append(native_json.read(spark, wanted, ranges, by_line=True))
     if plain:
         reads.append(_by_spark(spark, wanted, form, plain))
     if lined:
@@ -63,7 +63,7 @@ def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequenc
     if form.format == "parquet":
         frame, bad = reader.parquet(*paths), "0"
     else:
-        for option, value in OPTIONS.items():
+        for option, value in TEXT_OPTIONS.items():
             reader = reader.option(option, value)
         if form.format == "json":
             frame = reader.json(paths)
@@ -120,11 +120,9 @@ def parsed(
     frame: DataFrame, wanted: Wanted, format: str, *, position: str, system: Sequence[str], part: str = "0"
 ) -> FormRead:
     """Lines (``$text``, or ``$wrong`` and ``$raw``) as rows."""
-    options = ", ".join(f"'{k}', '{v}'" for k, v in OPTIONS.items())
-    record = f"from_{format}(`$text`, {literal(ddl(wanted.schema, CORRUPT))}, map({options})) AS `$record`"
     columns = [f"`$record`.`{n}` AS `{n}`" for n in (*wanted.schema.names, "$corrupt")]
     kept = [f"`{c}`" for c in ("$wrong", "$raw", *system)]
-    frame = frame.selectExpr(*kept, record).selectExpr(*kept, *columns)
+    frame = frame.selectExpr(*kept, from_text(format, wanted.schema)).selectExpr(*kept, *columns)
     return FormRead(
         frame,
         f"IF(`$wrong` <> 0, `$wrong`, {cause(wanted.schema)})",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -34,6 +34,8 @@ class SliceRead:
     """Whether reading it twice would mean scanning and parsing it twice."""
     lenient: bool = False
     """Whether good rows may count as bad (see `read`)."""
+    doubtful: Callable[[], DataFrame | None] = lambda: None
+    """After the rows were read: some of them, with details, which contain the errors; None if these are not known."""
 
 
 def read(
@@ -45,22 +47,35 @@ def read(
     *,
     strict: bool = True,
     details: bool = False,
+    only: frozenset[str] | None = None,
 ) -> SliceRead:
-    """The rows of a slice. With `details`, also ``$where`` and ``$pos`` of each row and its ``$raw`` text, for error
-    tables.
+    """The rows of a slice, with all columns of the source or `only` some. With `details`, also ``$where`` and ``$pos``
+    of each row and its ``$raw`` text, for error tables.
 
     Spark's parsers are a third slower if they keep the text of bad records. Without `strict` they do not keep it, and
     every row with a NULL counts as bad: a slice without such rows is proved good; any other must be read again,
     strictly.
     """
-    wanted = Wanted(stage, now, strict, details)
+    wanted = Wanted(stage, now, strict, details, only)
     reads: list[FormRead] = []
     for form in port.slice(part):
         found = READERS[type(form)](spark, wanted, form)
         reads += found if isinstance(found, list) else [found]
     if not reads:
         return SliceRead(empty(spark, stage), scanned=False)
-    return SliceRead(_together(reads, wanted), any(r.scanned for r in reads), any(r.lenient for r in reads))
+    frame = _together(reads, wanted)
+    return SliceRead(frame, any(r.scanned for r in reads), any(r.lenient for r in reads), _doubtful(reads, wanted))
+
+
+def _doubtful(reads: Sequence[FormRead], wanted: Wanted) -> Callable[[], DataFrame | None]:
+    """The doubtful rows of a slice of one form."""
+    known = reads[0].doubtful if len(reads) == 1 else None
+
+    def found() -> DataFrame | None:
+        rows = None if known is None else known()
+        return None if rows is None else rows.selected(replace(wanted, details=True, only=None), by_line=True)
+
+    return found
 
 
 def _together(reads: Sequence[FormRead], wanted: Wanted) -> DataFrame:
@@ -74,4 +89,4 @@ def _together(reads: Sequence[FormRead], wanted: Wanted) -> DataFrame:
 def empty(spark: SparkSession, stage: PlannedSource) -> DataFrame:
     """A DataFrame with the columns of a source and no rows, for binding types."""
     frame = spark.createDataFrame([], ddl(stage.schema, "`$part` INT", "`$pos` BIGINT", "`$bad` INT"))
-    return selected(frame, stage, 0, "`$bad`", {"$part": "`$part`", "$pos": "`$pos`"})
+    return selected(frame, stage, 0, "`$bad`", {"$part": "`$part`", "$pos": "`$pos`"}, stage.schema.names)
