@@ -154,7 +154,7 @@ def __getattr__(name: str) -> Any:
 
         deprecated(f"millstream.{name}", f"millstream.{_RENAMED[name]}")
         return __getattr__(_RENAMED[name])
-    near = get_close_matches(name, __all__, n=1)
+    near = [] if name.startswith("_") else get_close_matches(name, __all__, n=1)
     hint = f"; did you mean `{near[0]}`?" if near else ""
     msg = f"module `millstream` has no attribute `{name}`{hint}"
     raise AttributeError(msg, name=name)  # without `obj`: Python would search for similar names again
