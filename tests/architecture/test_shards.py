@@ -28,6 +28,12 @@ def test_every_test_is_in_one_shard_and_none_is_longer_than_it_may_be() -> None:
     assert max(cost) <= LONGEST and max(cost) - min(cost) <= max(SECONDS.values()), cost
 
 
+def test_cases_of_a_function_stay_together_as_far_as_a_shard_has_room() -> None:
+    for shard in dealt(TESTS, count(TESTS, SECONDS), SECONDS):
+        short = [t for t in shard if function_of(t) == "a.py::short"]
+        assert len(short) in (0, 20, 180, 200)
+
+
 def test_green_tests_are_functions_with_all_their_cases_and_single_cases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
