@@ -45,6 +45,7 @@ REFUSALS = (
     (r"two columns of the result are called `(\w+)`", {"window_start", "window_end"}),
     (r"the column `(\w+)` appears twice", {"window_start", "window_end", "window_index"}),
     (r"the history of panes has a column `(\w+)` of its own", set(PANES)),
+    (r"`(rows)` of (?:over is a frame|match is one or all)", {"rows"}),
 )  # fmt: skip
 """What is refused of the names above, and for which of them: where a window or a history of panes has such a column."""
 
