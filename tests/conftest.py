@@ -43,7 +43,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--shard", help="k/n: the k-th of n shards of the selected tests")
+    parser.addoption(
+        "--shard", help="k/n or green:k/n: the k-th of n shards of the selected tests, or of the green ones"
+    )
     parser.addoption("--lane", help="front:FOLDER or back:FOLDER: share the selected tests with another process")
     parser.addoption("--record-seconds", action="store_true", help="write down what the tests took")
 

@@ -12,99 +12,17 @@ with ms.open("./home") as home, home.start(flow) as run:
     print(home.query("SELECT * FROM hot_auctions ORDER BY bids DESC LIMIT 10"))
 """
 
+# ruff: noqa: F403, F405 - the names of __all__ are those of public.py; a test compares the two
+
 from __future__ import annotations
 
+import sys
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import millstream.log  # noqa: F401 - the package first, or a later import of it would hide the function of this name
-from millstream.clock import ManualClock, SystemClock
-from millstream.connect.registry import register as register_connector
-from millstream.deprecation import deprecated
-from millstream.errors import MillstreamError
-from millstream.home import Home
-from millstream.model.aggregates.aggregate import (
-    Aggregator,
-    any_value,
-    avg,
-    bool_and,
-    bool_or,
-    collect,
-    collect_set,
-    count,
-    count_distinct,
-    count_if,
-    first,
-    last,
-    max,
-    max_by,
-    min,
-    min_by,
-    stddev,
-    sum,
-    user_aggregate,
-    variance,
-)
-from millstream.model.aggregates.approximate import (
-    approx_count_distinct,
-    approx_f2,
-    approx_percentile,
-    approx_top_k,
-    sample,
-)
-from millstream.model.aggregates.distribution import (
-    kurtosis,
-    median,
-    mode,
-    percentile,
-    percentile_disc,
-    skewness,
-    stddev_pop,
-    var_pop,
-)
-from millstream.model.connector import connector
-from millstream.model.connectors import console, files, generator, log, memory, spark_stream
-from millstream.model.expression import Expr, col, expr
-from millstream.model.flow import Flow
-from millstream.model.patterns.pattern import Pattern, pattern
-from millstream.model.python.process import Context, Process, Timer
-from millstream.model.steps.window_functions import (
-    cume_dist,
-    dense_rank,
-    lag,
-    lead,
-    ntile,
-    percent_rank,
-    rank,
-    row_number,
-)
-from millstream.model.streams.stream import Stream, merge
-from millstream.model.windows.accumulation import accumulating, discarding, retracting
-from millstream.model.windows.kinds import calendar, count_window, cumulating, custom, session
-from millstream.model.windows.trigger import (
-    after_count,
-    after_delay,
-    after_fraction,
-    after_watermark,
-    all_of,
-    any_of,
-    every,
-    in_order,
-    on_change,
-    on_close,
-    once,
-    repeatedly,
-    until,
-)
-from millstream.model.windows.window import Window, everything, hopping, tumbling
-from millstream.nexmark import nexmark
-from millstream.reader import Reader
-from millstream.result import Result
-from millstream.runtime.supervision.run import Run
-from millstream.runtime.supervision.supervisor import Restarts
-from millstream.settings import HOME, find
-from millstream.takeover import standby
+if TYPE_CHECKING:
+    from millstream.public import *
 
 __version__ = "0.1.0"
 
@@ -213,44 +131,34 @@ _RENAMED: dict[str, str] = {}
 """Deprecated public names, each mapped to its replacement. The old names still work but emit a warning."""
 
 
+class _Package(ModuleType):
+    """The package; importing its modules `connect`, `log` and `nexmark` does not hide the functions of these names."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in __all__ or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> Any:
+    """Load the public names on first use: a command or a worker process imports only the modules that it needs."""
+    if name in __all__:
+        from millstream import public
+
+        globals().update({each: getattr(public, each) for each in __all__})
+        return globals()[name]
     if name in _RENAMED:
+        from millstream.deprecation import deprecated
+
         deprecated(f"millstream.{name}", f"millstream.{_RENAMED[name]}")
-        return globals()[_RENAMED[name]]
-    near = get_close_matches(name, __all__, n=1)
+        return __getattr__(_RENAMED[name])
+    near = [] if name.startswith("_") else get_close_matches(name, __all__, n=1)
     hint = f"; did you mean `{near[0]}`?" if near else ""
     msg = f"module `millstream` has no attribute `{name}`{hint}"
     raise AttributeError(msg, name=name)  # without `obj`: Python would search for similar names again
 
 
-def open(
-    path: str | Path | None = None,
-    *,
-    memory: str | None = None,
-    spark_master: str | None = None,
-    query_timeout: float | None = None,
-    query_memory: str | None = None,
-) -> Home:
-    """Open a home, creating it if it does not exist, and own it until it is closed.
-
-    `memory` is the memory of Spark's Java process (``"4g"``), `spark_master` the Spark master that runs the jobs
-    (``"spark://host:7077"``). A query may run for `query_timeout` seconds and use `query_memory` bytes (``"512MB"``);
-    0 means no limit. Arguments that are omitted, including the path (`home`), are looked up in the environment and in
-    ``millstream.toml``. docs/guide/configuration.md lists the settings and their defaults.
-    """
-    return Home(
-        _home(path),
-        memory=memory,
-        spark_master=spark_master,
-        query_timeout=query_timeout,
-        query_memory=query_memory,
-    )
-
-
-def connect(path: str | Path | None = None) -> Reader:
-    """Read a home from any process, whether or not a flow is running in it. Without a path, use the `home` setting."""
-    return Reader(_home(path))
-
-
-def _home(path: str | Path | None) -> Path:
-    return Path(path) if path is not None else Path(find(HOME).value).expanduser()
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

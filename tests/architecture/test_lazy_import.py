@@ -1,4 +1,4 @@
-"""`import millstream` is light: the heavy libraries load when a flow starts, not when one is described."""
+"""`import millstream` is light: a command or a worker process loads the libraries that it needs, and no others."""
 
 import os
 import subprocess
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[2] / "src"
-HEAVY = ("pyspark", "py4j", "duckdb")
+HEAVY = ("pyspark", "py4j", "duckdb", "pyarrow", "polars", "numpy", "sqlglot", "rich")
+DESCRIBED = ("pyspark", "py4j", "duckdb", "rich")
+"""Libraries that describing a flow does not need."""
 
 
 def is_written(module: str) -> bool:
@@ -16,11 +18,9 @@ def is_written(module: str) -> bool:
     return (path / "__init__.py").exists() or path.with_suffix(".py").exists()
 
 
-@pytest.mark.parametrize("module", ["millstream", "millstream.cli"])
-def test_importing_millstream_loads_neither_pyspark_nor_duckdb(module: str) -> None:
-    if not is_written(module):
-        pytest.skip(f"{module} is not written yet")
-    script = f"import sys, {module}; print(*[name for name in {HEAVY} if name in sys.modules])"
+def loaded(statement: str, libraries: tuple[str, ...]) -> list[str]:
+    """Which of the libraries a new process has loaded after a statement."""
+    script = f"import sys\n{statement}\nprint(*[name for name in {libraries} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "PYTHONPATH": str(SRC)},
@@ -29,4 +29,25 @@ def test_importing_millstream_loads_neither_pyspark_nor_duckdb(module: str) -> N
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [], f"import {module} loads {done.stdout.strip()}"
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    "module", ["millstream", "millstream.cli", "millstream.cli.app", "millstream.engine.spark.worker_daemon"]
+)
+def test_an_entry_point_loads_no_heavy_library(module: str) -> None:
+    if not is_written(module):
+        pytest.skip(f"{module} is not written yet")
+    spark_itself = ("pyspark", "py4j") if module.startswith("millstream.engine") else ()
+    assert set(loaded(f"import {module}", HEAVY)) <= set(spark_itself)
+
+
+def test_describing_a_flow_loads_neither_pyspark_nor_duckdb() -> None:
+    assert loaded("import millstream as ms; ms.Flow('f'); ms.Home", DESCRIBED) == []
+
+
+def test_a_module_does_not_hide_the_function_of_its_name() -> None:
+    modules = "import millstream.connect.registry, millstream.log.topic, millstream.nexmark"
+    functions = "assert all(map(callable, (millstream.connect, millstream.log, millstream.nexmark)))"
+    assert loaded(f"{modules}\n{functions}", ()) == []
+    assert loaded(f"import millstream\n{functions}\n{modules}\n{functions}", ()) == []

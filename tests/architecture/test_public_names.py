@@ -24,6 +24,10 @@ def test_the_public_names_are_sorted_and_unique() -> None:
     assert list(names) == sorted(set(names))
 
 
+def test_the_names_of_the_package_are_those_of_the_module_that_it_loads() -> None:
+    assert importlib.import_module("millstream").__all__ == importlib.import_module("millstream.public").__all__
+
+
 def test_every_public_name_exists_and_has_a_docstring() -> None:
     millstream = importlib.import_module("millstream")
     absent = [name for name in millstream.__all__ if not hasattr(millstream, name)]

@@ -9,8 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from tests import shards as shards_module
 from tests.lanes import Lane
-from tests.shards import LONGEST, UNKNOWN, count, dealt, function_of
+from tests.shards import GREEN, LONGEST, UNKNOWN, count, dealt, function_of, green
 
 ROOT = Path(__file__).parents[2]
 SECONDS = {"a.py::long": 300.0, "a.py::short": 1.0}
@@ -23,6 +26,27 @@ def test_every_test_is_in_one_shard_and_none_is_longer_than_it_may_be() -> None:
     assert sorted(t for shard in found for t in shard) == sorted(TESTS)
     cost = [sum(SECONDS.get(function_of(t), UNKNOWN) for t in shard) for shard in found]
     assert max(cost) <= LONGEST and max(cost) - min(cost) <= max(SECONDS.values()), cost
+
+
+def test_cases_of_a_function_stay_together_as_far_as_a_shard_has_room() -> None:
+    for shard in dealt(TESTS, count(TESTS, SECONDS), SECONDS):
+        short = [t for t in shard if function_of(t) == "a.py::short"]
+        assert len(short) in (0, 20, 180, 200)
+
+
+def test_green_tests_are_functions_with_all_their_cases_and_single_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "green.txt"
+    file.write_text("# said of the file\na.py::short\n\na.py::long[3]\n", encoding="utf-8")
+    monkeypatch.setattr(shards_module, "GREEN", file)
+    assert green(TESTS) == ["a.py::long[3]", *(t for t in TESTS if function_of(t) == "a.py::short")]
+
+
+def test_every_green_test_exists() -> None:
+    names = {line for line in GREEN.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")}
+    unknown = [n for n in names if f"def {function_of(n).split('::')[1]}(" not in (ROOT / n.split("::")[0]).read_text()]
+    assert names and not unknown
 
 
 def test_a_test_is_in_the_same_shard_in_whatever_order_they_are_found() -> None:

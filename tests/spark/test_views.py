@@ -245,6 +245,26 @@ def test_a_condition_guards_the_expressions_beside_it(spark: object, tmp_path: P
         assert len(script.rows("u")) == 3
 
 
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_struct_of_values_that_are_never_null_is_not_computed_where_a_condition_fails(
+    spark: object, tmp_path: Path, placement: str
+) -> None:
+    flow, bids = house()
+    kept = bids.where("price > 1")
+    kept.select(pair="struct(1 AS one, price)").view("pairs")
+    kept.key_by("auction").aggregate(newest=ms.last("struct(true AS sure, price)")).view("newest")
+    kept.key_by("auction").aggregate(n=ms.count()).select(
+        "auction", pair="CASE WHEN n > 1 THEN named_struct('one', 1, 'n', n) END"
+    ).view("after")
+    data = [{"auction": p % 2, "price": p, "ts": 1767225600 + p} for p in range(5)]
+    with Script(flow, tmp_path, placement=placement) as script:
+        script.send("bids", *data)
+        script.tick()
+        assert sorted(r["pair"]["price"] for r in script.rows("pairs")) == [2, 3, 4]
+        assert {r["auction"]: r["newest"]["price"] for r in script.rows("newest")} == {0: 4, 1: 3}
+        assert {r["auction"]: r["pair"] for r in script.rows("after")} == {0: {"one": 1, "n": 2}, 1: None}
+
+
 def test_a_condition_guards_calls_of_python_functions(spark: object, tmp_path: Path) -> None:
     with ms.open(tmp_path / "home") as home:
         home.topic("t", schema="a BIGINT").append([{"a": a} for a in (0, 1, 2, None)])

@@ -33,8 +33,10 @@ class LiveTables:
         flow: str = "f",
         types: Mapping[str, str] | None = None,
     ) -> None:
-        """`types` are those that DuckDB has other names for."""
-        self.path, self.views, self.tables = path, dict(views), dict(tables)
+        """`types` are those that DuckDB has other names for. The home has the tables that a view reads."""
+        self.path, self.views = path, dict(views)
+        read = " ".join(views.values()).lower()
+        self.tables = {name: columns for name, columns in tables.items() if name.lower() in read}
         self.duck = connection(as_spark=True)
         for name, columns in tables.items():
             for ours, theirs in (types or {}).items():
@@ -42,14 +44,14 @@ class LiveTables:
             self.duck.execute(f"CREATE TABLE {name} ({columns})")
         if duck:
             self.duck.execute(duck)
-        texts = [f"CREATE TABLE {name} ({columns})" for name, columns in tables.items()]
+        texts = [f"CREATE TABLE {name} ({columns})" for name, columns in self.tables.items()]
         texts += [f"CREATE VIEW {name} WITH (tables = 'live') AS {query}" for name, query in views.items()]
         catalog = Catalog()
         for entry in statement_parser.read(Text(";\n".join(texts))):
             assert isinstance(entry, Create)
             catalog.add(entry)
         self.plan = plan(flow_of(catalog, *views, flow=flow))
-        self.put(tables)
+        self.put(self.tables)
         self.open()
 
     def put(self, tables: Iterable[str]) -> None:

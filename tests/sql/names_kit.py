@@ -213,7 +213,7 @@ STREAMS: dict[str, Make] = {
     "match": lambda a, b, n: a.key_by(col(n["k"])).match(
         _PATTERN, **{n["o"]: f"m_.`{n['v']}`", n["p"]: f"n_.`{n['v']}`"}
     ),
-    "match_all": lambda a, b, n: b.match(_PATTERN, rows="all", **{n["o"]: "count(m_.*)"}),
+    "match_all": lambda a, b, n: b.match(_PATTERN, **{"rows": "all", n["o"]: "count(m_.*)"}),
 }
 """Streams that are made in Python, of two sources."""
 

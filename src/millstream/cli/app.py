@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 
-from millstream.cli.error_report import report_millstream, report_unexpected, report_usage
+from millstream.cli.error_report import print_warnings, report_millstream, report_unexpected, report_usage
 from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import Settings
-from millstream.cli.output import print_warnings
 from millstream.errors import MillstreamError
 from millstream.settings import DEBUG, SettingDeprecated, find, old_variables
 

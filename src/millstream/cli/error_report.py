@@ -1,9 +1,10 @@
-"""Prints errors: what happened, where, why, what to do; full reports go to a file."""
+"""Prints warnings and errors: what happened, where, why, what to do; full reports go to a file."""
 
 from __future__ import annotations
 
 import tempfile
 import traceback
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,12 @@ import click
 
 from millstream.cli.options import Settings
 from millstream.errors import MillstreamError, RunError, plain
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """What to know about an answer or a setting, on standard error."""
+    for warning in warnings:
+        click.echo(click.style("warning: ", fg="yellow", bold=True) + warning, err=True)
 
 
 def report_millstream(error: MillstreamError, settings: Settings) -> None:

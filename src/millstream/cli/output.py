@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -13,17 +13,12 @@ from typing import Any
 import click
 import orjson
 
+from millstream.cli.error_report import print_warnings
 from millstream.display import visible
 from millstream.model.types.values import python_values
 from millstream.result import Result, distinct, plain, shown, text_table
 
 FORMATS = ("table", "csv", "json")
-
-
-def print_warnings(warnings: Iterable[str]) -> None:
-    """What to know about an answer or a setting, on standard error."""
-    for warning in warnings:
-        click.echo(click.style("warning: ", fg="yellow", bold=True) + warning, err=True)
 
 
 def print_result(result: Result, form: str) -> None:

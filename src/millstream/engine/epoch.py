@@ -35,7 +35,7 @@ from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Plac
 from millstream.engine.spark import python_functions
 from millstream.engine.spark.cluster import parallelism
 from millstream.engine.spark.errors import translated
-from millstream.engine.spark.frames import frame_of
+from millstream.engine.spark.frames import collected, frame_of
 from millstream.errors import MillstreamError, SourceUnreadable
 from millstream.kernels.hashing import xxhash64
 from millstream.kernels.intake import Intake, Tally, take_in
@@ -309,11 +309,11 @@ class _Epoch:
             where = INLINE  # nothing shrinks on the executors
         self.out.placements[scan.id] = where
         if where == INLINE:
-            return take_in(polars(frame.toArrow()), roles, future, known)
+            return take_in(polars(collected(frame)), roles, future, known)
         if where == COMBINED:
             parallelism(self.spark)
             partitioned = set(self.given.slices[scan.source].ranges) != {0}
-            rows = combine.combined(frame, roles[0], partitioned=partitioned).toArrow()
+            rows = collected(combine.combined(frame, roles[0], partitioned=partitioned))
             intake = combine.taken_in(polars(rows), roles[0], future)
             if intake is not None:
                 placement.learn(scan.id, intake.tally.rows, sum(len(f) for fs in intake.frames.values() for f in fs))

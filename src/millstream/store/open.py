@@ -86,11 +86,16 @@ def _connected(path: Path, read_only: bool, settings: Settings) -> duckdb.DuckDB
     return duckdb.connect(str(path), read_only=read_only, config=settings)
 
 
+_LOCKED = (
+    "could not set lock",  # by another process
+    "different configuration than existing",  # by a reader in this process
+    "unique file handle conflict",  # by a reader in this process that is being opened or closed at this moment
+)
+
+
 def _is_locked(error: duckdb.Error) -> bool:
     message = str(error).lower()
-    return (
-        "could not set lock" in message or "different configuration than existing" in message
-    )  # a reader in this process
+    return any(text in message for text in _LOCKED)
 
 
 _empty: list[bytes] = []

@@ -287,3 +287,18 @@ def test_a_schema_may_come_from_arrow_or_from_another() -> None:
 
 def test_every_kind_of_aggregate_has_its_partials() -> None:
     assert set(PARTIALS) == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        ({"rows": ms.row_number()}, "`rows` of over is a frame"),
+        ({"rows": (1, 2, 3)}, "`rows` of over is a frame"),
+        ({"spread": ms.lag("price")}, "`spread` of over is a frame"),
+        ({"rows": (1, 0), "spread": (1, 0)}, "`rows` or `spread`, not both"),
+    ],
+)
+def test_what_is_no_frame_is_refused(frame: dict[str, Any], said: str) -> None:
+    bids = ms.Flow("f").source("bids", ms.memory(), schema="auction BIGINT, price BIGINT, at TIMESTAMP")
+    with pytest.raises(DefinitionError, match=said):
+        bids.key_by("auction").over("at", **frame, n=ms.count())

@@ -133,7 +133,7 @@ def test_another_pattern_is_another_plan() -> None:
         (DefinitionError, "times=0", lambda s: ms.pattern().then("a", times=0)),
         (DefinitionError, "at least two", lambda s: ms.pattern().one_of(RISE)),
         (DefinitionError, "is not a pattern", lambda s: s.match("a b", n="count(*)")),
-        (DefinitionError, "rows='some'", lambda s: s.match(RISE, rows="some", n="count(*)")),
+        (DefinitionError, "not 'some'", lambda s: s.match(RISE, rows="some", n="count(*)")),
         (DefinitionError, "needs at least one measure", lambda s: s.match(RISE)),
         (DefinitionError, "how long a match may take", lambda s: s.match(RISE, timeouts=True, n="count(*)")),
         (DefinitionError, "is not a variable of the pattern", lambda s: s.match(RISE.skip_to_first("z"), n="count(*)")),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import MillstreamError, QueryError, Unsupported, ViewNotFound
 from millstream.model.types.schema import TIMESTAMP
-from millstream.sql.query.store_query import read_query, translate
+from millstream.sql.query.store_query import _known_queries, read_query, translate
 from millstream.store.duckdb import DuckStore
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 
@@ -557,3 +557,15 @@ def test_deep_nesting_is_answered_or_refused(store: DuckStore, deep: str) -> Non
         ask(store, f"SELECT {deep}")
     except MillstreamError:
         return
+
+
+def test_a_repeated_query_is_translated_for_the_tables_of_the_moment() -> None:
+    sql = "SELECT * FROM bids"
+    tables = {"bids": ["auction"], "other": ["a"]}
+    assert read_query(sql, tables) is read_query(sql, dict(tables))
+    with pytest.raises(ViewNotFound, match="no view or table `bids`"):
+        read_query(sql, {"other": ["a"]})
+    assert read_query(sql, {**tables, "bids": ["price"]}) is not read_query(sql, tables)
+    for number in range(300):
+        read_query(f"SELECT {number} FROM bids", tables)
+    assert len(_known_queries(tuple((n, tuple(c)) for n, c in tables.items()))) <= 256

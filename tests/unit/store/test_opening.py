@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
 from millstream.errors import HomeInUse
@@ -85,3 +87,30 @@ def test_a_reader_that_does_not_end_is_named(
     assert caught.value.detail is not None
     assert str(reader.pid) in caught.value.detail
     assert caught.value.hint is not None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "IO Error: Could not set lock on file",
+        "Connection Error: Can't open a connection to same database file with a different configuration than existing",
+        "Resource In Use Error: Unique file handle conflict: the database file is already attached by database",
+    ],
+)
+def test_a_reader_that_holds_the_file_for_a_moment_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    path = tmp_path / "store.duckdb"
+    DuckStore(path).close()
+    connect, left = duckdb.connect, [duckdb.Error(said)] * 2
+
+    def held(*given: Any, **options: Any) -> Any:
+        if left:
+            raise left.pop()
+        return connect(*given, **options)
+
+    monkeypatch.setattr(open, "PAUSE", 0)
+    monkeypatch.setattr(duckdb, "connect", held)
+    store = DuckStore(path)
+    assert store.tables() == {} and not left
+    store.close()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from millstream.cli.error_report import print_warnings
 from millstream.cli.options import format_option, home_option
-from millstream.cli.output import FORMATS, print_rows, print_warnings
+from millstream.cli.output import FORMATS, print_rows
 from millstream.settings import SETTINGS, files, find, unknown_variables
 
 COLUMNS = ("setting", "value", "from", "variable", "meaning")

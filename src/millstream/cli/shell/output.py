@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from millstream.cli.output import csv_text, format_seconds, json_text, plural, print_warnings
+from millstream.cli.error_report import print_warnings
+from millstream.cli.output import csv_text, format_seconds, json_text, plural
 from millstream.display import visible
 from millstream.errors import StatementRefused
 from millstream.model.reserved import SHOWN_EPOCH, free_name

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.input import prelude
-from millstream.engine.spark.frames import frame_of
+from millstream.engine.spark.frames import collected, frame_of
 from millstream.errors import Unsupported
 from millstream.kernels.native_projection import projected
 from millstream.model.reserved import OP
@@ -33,7 +33,7 @@ def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
         there = [h for h in halves if h[0].num_rows] or halves[:1]
         done = [through(frame_of(spark, h.drop_columns(OP)), ops, op) for h, op in there]
         return pa.concat_tables(done)
-    return through(frame_of(spark, changes), ops).toArrow()
+    return collected(through(frame_of(spark, changes), ops))
 
 
 def _swift(ops: Sequence[Op], changes: pa.Table) -> pa.Table | None:
@@ -64,5 +64,5 @@ def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
             raise Unsupported(f"a stored table cannot be joined behind a step that keeps state: `{part.table}`")
     if op is None:
         return frame
-    found = frame.toArrow()
+    found = collected(frame)
     return found.add_column(0, OP, pa.array([op] * found.num_rows, pa.string()))

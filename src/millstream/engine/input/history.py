@@ -18,6 +18,7 @@ from millstream.connect.port import SourcePort, SourceSlice
 from millstream.engine.input import prelude
 from millstream.engine.input.readers.slices import read
 from millstream.engine.spark.errors import translated
+from millstream.engine.spark.frames import collected
 from millstream.engine.spark.session import end
 from millstream.limits import Limits, Watch, too_large
 from millstream.plan.plan import Plan, PlannedSource
@@ -75,7 +76,7 @@ def _within(spark: SparkSession, sql: str, limits: Limits) -> pa.Table:
     try:
         with Watch(limits, lambda: context.cancelJobGroup(group)) as watch:
             try:
-                return spark.sql(sql).toArrow()
+                return collected(spark.sql(sql))
             except Exception as error:
                 if "spark.driver.maxResultSize" in str(error):
                     raise too_large(limits) from None

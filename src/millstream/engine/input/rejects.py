@@ -18,6 +18,7 @@ from millstream.connect.text_lines import shortened
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.input import prelude
 from millstream.engine.input.readers.slices import read
+from millstream.engine.spark.frames import collected
 from millstream.kernels.frames import concat_rows
 from millstream.kernels.outcome import BEHIND, NO_WINDOW, Dropped
 from millstream.kernels.scan_input import Role
@@ -131,7 +132,7 @@ def late(
     named = {feed.hash, feed.slice, feed.gap} - {""}
     places = [f"`{c}`" for c in ("$part", "$pos") if c in rows.columns]
     wanted = ["`$ts`", *places, *(f"{sql[n]} AS `{n}`" for n in sorted(named)), f"{feed.record} AS record"]
-    return apart(role, polars(rows.where(kept).selectExpr(*wanted).toArrow()), dropped, epoch, now)
+    return apart(role, polars(collected(rows.where(kept).selectExpr(*wanted))), dropped, epoch, now)
 
 
 def apart(role: Role, rows: pl.DataFrame, dropped: Sequence[Dropped], epoch: int, now: int) -> pa.Table:

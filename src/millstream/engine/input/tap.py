@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.port import SourcePort, SparkTap
 from millstream.engine.spark.errors import translated
+from millstream.engine.spark.frames import collected
 from millstream.errors import RunError, SourceUnreadable
 from millstream.model.types.schema import ddl_type
 from millstream.plan.plan import PlannedSource
@@ -64,7 +65,7 @@ class Tap:
 
     def _land(self, batch: DataFrame, number: int) -> None:
         try:
-            rows = batch.toArrow()
+            rows = collected(batch)
             if rows.num_rows:
                 self._topic.append(
                     rows.cast(self._topic.schema),

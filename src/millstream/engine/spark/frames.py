@@ -1,4 +1,4 @@
-"""Converts Arrow tables to Spark DataFrames, including empty tables and slices of tables."""
+"""Converts Arrow tables to Spark DataFrames and back, including empty tables and slices of tables."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
     DataType,
     MapType,
+    StructField,
     StructType,
     YearMonthIntervalType,
 )
@@ -28,6 +30,31 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     local = any(_is_local(t) for t in table.schema.types)
     kinds = from_arrow_schema(table.schema, prefer_timestamp_ntz=True) if local else None  # else they would be moments
     return spark.createDataFrame(plain_chunks(table), kinds)
+
+
+def collected(frame: DataFrame) -> pa.Table:
+    """All rows of a DataFrame. Arrow refuses a NULL struct whose type has a field that is never NULL, as in
+    ``CASE WHEN a THEN struct(1 AS one) END``: the fields of a type may be NULL here.
+    """
+    fields = frame.schema.fields
+    kinds = [_nullable(field.dataType) for field in fields]
+    if kinds != [field.dataType for field in fields]:
+        numbered = frame.toDF(*(str(i) for i in range(len(fields))))  # two columns may have one name
+        columns = (F.col(str(i)).cast(kind).alias(fields[i].name) for i, kind in enumerate(kinds))
+        return numbered.select(*columns).toArrow()
+    return frame.toArrow()
+
+
+def _nullable(kind: DataType) -> DataType:
+    """A type with all its nested fields and elements nullable."""
+    if isinstance(kind, StructType):
+        fields = [StructField(f.name, _nullable(f.dataType), nullable=True, metadata=f.metadata) for f in kind.fields]
+        return StructType(fields)
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable(kind.elementType), containsNull=True)
+    if isinstance(kind, MapType):
+        return MapType(_nullable(kind.keyType), _nullable(kind.valueType), valueContainsNull=True)
+    return kind
 
 
 def arrow_schema(frame: DataFrame, said: Mapping[str, str]) -> pa.Schema:

@@ -88,6 +88,14 @@ def frame_of(
     """How far before and after a row the frame of an aggregate extends."""
     if rows is not None and spread is not None:
         raise DefinitionError("over takes `rows` or `spread`, not both", origin=here())
+    frames: dict[str, object] = {"rows": rows, "spread": spread}
+    for name, ends in frames.items():
+        if ends is not None and not (isinstance(ends, tuple | list) and len(ends) == 2):
+            raise DefinitionError(
+                f"`{name}` of over is a frame, and {ends!r:.60} is none",
+                hint=f"a pair like {name}=(9, 0); a column gets this name afterwards, with select",
+                origin=here(),
+            )
     if rows is not None:
         return ("rows", *rows)
     if spread is None:

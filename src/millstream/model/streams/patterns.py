@@ -74,7 +74,11 @@ def _found(
     measures: dict[str, str | Expr],
 ) -> Stream:
     if rows not in ("one", "all"):
-        raise DefinitionError(f"rows={rows!r}", hint='one row per match: "one", all its rows: "all"', origin=here())
+        raise DefinitionError(
+            f"`rows` of match is one or all, not {rows!r:.60}",
+            hint='one row per match: "one", all its rows: "all"; a measure gets this name afterwards, with select',
+            origin=here(),
+        )
     if not windowing.window.is_global:
         raise Unsupported("a pattern within a window", hint="use pattern.within(...) instead", origin=here())
     stream._refuse_panes("match")
