@@ -105,6 +105,14 @@ def _state(value: object) -> str:
     return str(value)
 
 
+def _archive(value: object) -> str:
+    if not str(value).endswith((".tar.gz", ".tgz")):
+        raise DefinitionError(
+            f"{value!r} is not an archive", hint="make one: millstream cluster pack environment.tar.gz"
+        )
+    return str(value)
+
+
 def _bytes(value: object) -> int:
     return parsed_bytes(str(value))
 
@@ -146,6 +154,14 @@ DRIVER_HOST: Setting[str] = Setting(
     "the address at which the executors of a cluster reach this process",
     "that of the interface that reaches the master",
     show=lambda v: v or "(found)",
+)
+EXECUTOR_ENVIRONMENT: Setting[str] = Setting(
+    "executor_environment",
+    _archive,
+    str,
+    "the archive with the Python environment of executors, from `millstream cluster pack`",
+    "the environment of this process, under the same path",
+    show=lambda v: v or "(the same path)",
 )
 STATE: Setting[str] = Setting(
     "state",
@@ -196,7 +212,7 @@ DEBUG: Setting[bool] = Setting(
 )
 
 SETTINGS: tuple[Setting[Any], ...] = (
-    *(HOME, MEMORY, SPARK_MASTER, EXECUTOR_MEMORY, DRIVER_HOST, STATE, STATE_CACHE),
+    *(HOME, MEMORY, SPARK_MASTER, EXECUTOR_MEMORY, EXECUTOR_ENVIRONMENT, DRIVER_HOST, STATE, STATE_CACHE),
     *(QUERY_TIMEOUT, QUERY_MEMORY, QUERY_MEMORY_TOTAL, FLOW_MEMORY, DEBUG),
 )
 _NAMES = tuple(s.name for s in SETTINGS)

@@ -13,6 +13,7 @@ from millstream.runtime.home_dir import make_home
 from millstream.settings import (
     DEBUG,
     DRIVER_HOST,
+    EXECUTOR_ENVIRONMENT,
     EXECUTOR_MEMORY,
     FLOW_MEMORY,
     HOME,
@@ -36,6 +37,7 @@ GOOD = {
     SPARK_MASTER: ("local[2]", "local[2]"),
     EXECUTOR_MEMORY: ("2g", "2g"),
     DRIVER_HOST: ("driver.example", "driver.example"),
+    EXECUTOR_ENVIRONMENT: ("env.tar.gz", "env.tar.gz"),
     STATE: ("s3://bucket/prefix", "s3://bucket/prefix"),
     STATE_CACHE: ("512MB", 512 << 20),
     QUERY_TIMEOUT: ("2.5", 2.5),
@@ -50,6 +52,7 @@ BAD = {
     MEMORY: "4gb",
     EXECUTOR_MEMORY: "2gb",
     DRIVER_HOST: "http://driver",
+    EXECUTOR_ENVIRONMENT: "env.zip",
     STATE: "ftp://host/folder",
     STATE_CACHE: "much",
     QUERY_TIMEOUT: "soon",
