@@ -6,10 +6,11 @@ their storage makes them durable and visible as a whole. A version keeps this of
 
     {"file": "hot/000000000042-0.arrow", "crc": 2774893043, "bytes": 40312,
      "batches": [{"rows": 812, "first": 1767225610000000, "last": 1767225610000000, "dropped": false}, ...],
-     "hashes": [-9221120237041090560, 9187343239835811839]}
+     "hashes": [-9221120237041090560, 9187343239835811839], "due": {"$x": [1767225610000000, 1767225610000000]}}
 
 `first` and `last` are the least and the greatest expiry in the batch. `hashes` has the least and the greatest hash, so
-that a shard opens only the runs that may hold its rows.
+that a shard opens only the runs that may hold its rows; `due` has the least and the greatest number of each column of
+times, so that the driver knows what is due without opening runs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ import pyarrow as pa
 from millstream.clock import END_OF_TIME, Micros
 from millstream.errors import HomeDamaged
 from millstream.state.storage import NewFile, Storage
+
+TIMED = ("$pd", "$wd", "$fd", "$x", "$till")
+"""The columns by which kernels look for rows that are due. A version has their bounds, so that runs without such rows
+need not be opened.
+"""
 
 MAX_BATCHES = 256
 """In a run with more buckets than this, neighboring buckets are merged."""
@@ -52,6 +58,8 @@ class StateRun:
     batches: tuple[Batch, ...]
     hashes: tuple[int, int] | None = None
     """The least and the greatest hash of its rows; None if it was written by a version that did not record them."""
+    due: tuple[tuple[str, int, int], ...] | None = None
+    """The columns of times that it has, with the least and the greatest number; None as for `hashes`."""
 
     @property
     def step(self) -> str:
@@ -66,6 +74,14 @@ class StateRun:
     def meets(self, hashes: tuple[int, int]) -> bool:
         """Whether it may hold rows with a hash in a range (first and last)."""
         return self.hashes is None or (self.hashes[0] <= hashes[1] and hashes[0] <= self.hashes[1])
+
+    def knows(self, column: str) -> bool:
+        """Whether the bounds of a column are known; a run without rows in it has none."""
+        return self.due is not None and column in TIMED
+
+    def bounds(self, column: str) -> tuple[int, int] | None:
+        """The least and the greatest number in a column of times; None if it has none, or they are not known."""
+        return next(((low, high) for c, low, high in self.due or () if c == column), None)
 
     def expire(self, watermark: Micros) -> StateRun | None:
         """This run without the batches that closed at the watermark; None if nothing is left."""
@@ -82,6 +98,7 @@ class StateRun:
             "bytes": self.bytes,
             "batches": [[b.rows, b.first, b.last, int(b.dropped)] for b in self.batches],
             **({} if self.hashes is None else {"hashes": list(self.hashes)}),
+            **({} if self.due is None else {"due": {c: [low, high] for c, low, high in self.due}}),
         }
 
     @classmethod
@@ -89,7 +106,9 @@ class StateRun:
         """Read what `to_json` wrote."""
         batches = tuple(Batch(r, f, last, bool(d)) for r, f, last, d in data["batches"])
         low, high = data.get("hashes", (None, None))
-        return cls(data["file"], data["crc"], data["bytes"], batches, None if low is None else (low, high))
+        known = data.get("due")
+        due = None if known is None else tuple((c, least, most) for c, (least, most) in known.items())
+        return cls(data["file"], data["crc"], data["bytes"], batches, None if low is None else (low, high), due)
 
 
 class RunWriter:
@@ -102,6 +121,7 @@ class RunWriter:
         self._name = name
         self._batches: list[Batch] = []
         self._hashes: tuple[int, int] | None = None
+        self._due: dict[str, tuple[int, int]] = {}
         self._file = _Checked(storage.create(name))
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self.content: pa.Buffer | None = None
@@ -112,6 +132,7 @@ class RunWriter:
         buckets = _buckets(expiry)
         hashes = rows["$h"].to_numpy()
         self._note_hashes(hashes)
+        self._note_times(rows)
         order = np.lexsort((hashes, buckets))
         ordered = rows[pl.Series(order, dtype=pl.UInt32)].rechunk().to_arrow()
         edges = np.flatnonzero(np.diff(buckets[order])) + 1
@@ -133,7 +154,18 @@ class RunWriter:
             return None
         self._writer.close()
         self.content = self._file.new.finish()
-        return StateRun(self._name, self._file.crc, self._file.bytes, tuple(self._batches), self._hashes)
+        due = tuple((c, low, high) for c, (low, high) in sorted(self._due.items()))
+        return StateRun(self._name, self._file.crc, self._file.bytes, tuple(self._batches), self._hashes, due)
+
+    def _note_times(self, rows: pl.DataFrame) -> None:
+        for column in TIMED:
+            if column not in rows.columns:
+                continue
+            numbers = rows[column].drop_nulls()
+            if len(numbers):
+                low, high = int(numbers.min()), int(numbers.max())  # type: ignore[arg-type]
+                known = self._due.get(column, (low, high))
+                self._due[column] = min(low, known[0]), max(high, known[1])
 
     def __enter__(self) -> RunWriter:
         return self

@@ -171,7 +171,14 @@ class StateReader:
         replaced count too, so it may be too early.
         """
         least: int = END_OF_TIME
-        for frame, _ in self._live(BEGINNING):
+        unknown: list[StateRun] = []
+        for run in self._runs:
+            bounds = run.bounds(column)
+            if not run.knows(column) or (bounds is not None and bounds[0] <= above < bounds[1]):
+                unknown.append(run)
+            elif bounds is not None and bounds[0] > above:
+                least = min(least, bounds[0])
+        for frame, _ in self._live(BEGINNING, unknown):
             if column in frame.columns:
                 numbers = frame[column].to_numpy()
                 later = numbers[numbers > above]
@@ -183,7 +190,8 @@ class StateReader:
         first number and includes its second. A newer row may have replaced the row: `lookup` shows the current one.
         """
         parts: list[np.ndarray] = []
-        for frame, keys in self._live(after):
+        may = [r for r in self._runs if any(_may_hold(r, c, span) for c, span in columns.items())]
+        for frame, keys in self._live(after, may):
             hit = np.zeros(len(keys), dtype=bool)
             for column, (above, upto) in columns.items():
                 numbers = frame[column].to_numpy()
@@ -197,9 +205,9 @@ class StateReader:
             hashes = hashes[(hashes >= self._range[0]) & (hashes <= self._range[1])]
         return hashes
 
-    def _live(self, after: Micros) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
+    def _live(self, after: Micros, runs: Sequence[StateRun] | None = None) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
         """The batches with rows that expire after an instant, those of the newest run first."""
-        for run in reversed(self._runs):
+        for run in reversed(self._runs if runs is None else runs):
             for index, batch in enumerate(run.batches):
                 if not batch.dropped and batch.last > after:
                     yield self._cache.open(run).batch(index)
@@ -212,6 +220,12 @@ class StateReader:
         together = pl.concat(parts, rechunk=False)
         places = together.select(self._unique).with_row_index("$row").unique(self._unique, keep="first")
         return together[places["$row"].sort()]
+
+
+def _may_hold(run: StateRun, column: str, span: tuple[int, int]) -> bool:
+    """Whether a run may have numbers in a range, which excludes its first one and includes its second."""
+    bounds = run.bounds(column)
+    return not run.knows(column) or (bounds is not None and bounds[1] > span[0] and bounds[0] <= span[1])
 
 
 def distinct(hashes: np.ndarray) -> np.ndarray:

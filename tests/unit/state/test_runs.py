@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from millstream.clock import END_OF_TIME
 from millstream.errors import DiskFull, HomeDamaged
+from millstream.kernels.outcome import DUE_BY_CLOCK, DUE_BY_FRACTION, DUE_BY_WATERMARK
 from millstream.state import durable
 from millstream.state.durable import write_durably
 from millstream.state.local_storage import LocalStorage
-from millstream.state.run import MAX_BATCHES, Batch, OpenRun, StateRun
+from millstream.state.run import MAX_BATCHES, TIMED, Batch, OpenRun, StateRun
 from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, key_group, shard_of, shard_range
 
 UNIQUE = ["$h", "$s", "k"]
@@ -226,3 +227,45 @@ def test_a_shard_opens_only_runs_that_may_hold_its_rows(tmp_path: Path) -> None:
     cache = RunCache(tmp_path)
     StateReader(cache, made, UNIQUE, shard_range(0, 2)).scan(-1)
     assert set(cache._open) == {made[0].file, made[2].file}
+
+
+TIMES = st.lists(st.one_of(st.integers(-20, 20), st.just(END_OF_TIME)), min_size=1, max_size=5)
+
+
+@settings(max_examples=50)
+@given(st.lists(TIMES, min_size=1, max_size=4), st.integers(-25, 25), st.integers(0, 15), st.booleans())
+def test_what_is_due_does_not_depend_on_known_bounds(
+    runs: list[list[int]], above: int, wide: int, also_other: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        made = []
+        for number, times in enumerate(runs):
+            rows = pl.DataFrame({"$h": range(len(times)), "$pd": times, "$other": times})
+            made.append(RunCache(Path(root)).write(f"v/{number}.arrow", rows, np.full(len(times), 100)))
+        old = [StateRun.from_json({k: v for k, v in r.to_json().items() if k != "due"}) for r in made]
+        assert all(r.bounds("$pd") == (min(t), max(t)) for r, t in zip(made, runs, strict=True))
+        assert [StateRun.from_json(r.to_json()) for r in made] == made and all(r.due is None for r in old)
+        new, before = (StateReader(RunCache(Path(root)), r, ["$h"]) for r in (made, old))
+        for column in ("$pd", "$other"):
+            assert new.next(column, above) == before.next(column, above)
+            columns = {column: (above, above + wide)} | ({"$other": (above - 9, above)} if also_other else {})
+            assert new.due(columns, 0).tolist() == before.due(columns, 0).tolist()
+
+
+def test_nothing_is_opened_to_learn_that_nothing_is_due(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"$h": [1, 2], "$pd": [10, 20]})
+    cache = RunCache(tmp_path)
+    run, other = (
+        cache.write("v/1.arrow", rows, np.full(2, 100)),
+        cache.write("v/2.arrow", rows.drop("$pd"), np.full(2, 100)),
+    )
+    reader = StateReader(cache, [run, other], ["$h"])
+    assert reader.next("$pd", 5) == 10 and reader.next("$pd", 20) == END_OF_TIME
+    assert len(reader.due({"$pd": (20, 90)}, 0)) == len(reader.due({"$pd": (0, 9)}, 0)) == 0
+    assert not cache._open
+    assert reader.next("$pd", 10) == 20 and reader.due({"$pd": (15, 20)}, 0).tolist() == [2]
+    assert set(cache._open) == {"v/1.arrow"}
+
+
+def test_the_columns_of_times_are_those_of_kernels() -> None:
+    assert {DUE_BY_CLOCK, DUE_BY_WATERMARK, DUE_BY_FRACTION} <= set(TIMED)
