@@ -42,6 +42,27 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The endpoint of an S3 emulator with a bucket."""
+    from tests.object_storage import emulator
+
+    with emulator() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def object_state(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All homes of the test keep their state on the emulator, under this URI."""
+    from tests.object_storage import KEYS, new_uri
+
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    uri = new_uri(s3_endpoint)
+    monkeypatch.setenv("MILLSTREAM_STATE", uri)
+    return uri
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--shard", help="k/n or green:k/n: the k-th of n shards of the selected tests, or of the green ones"

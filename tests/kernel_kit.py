@@ -12,7 +12,8 @@ from millstream.kernels import kernel
 from millstream.kernels.kernel import NO_SERVICES, Services, kernel_of
 from millstream.kernels.outcome import OperatorClock, Outcome, State
 from millstream.plan.operators.operator import Operator
-from millstream.state.run import StateRun, write_run
+from millstream.state.run import StateRun
+from millstream.state.shard import RunCache
 
 
 def advance(
@@ -46,4 +47,4 @@ def write_first(root: Path, operator: Operator, outcome: Outcome, name: str) -> 
     """Write what the first state has to keep."""
     spec = operator.states[0]
     kept = outcome.state_rows.get(spec.name)
-    return [] if kept is None else [write_run(root, f"{operator.state_step(spec)}/{name}.arrow", *kept)]
+    return [] if kept is None else [RunCache(root).write(f"{operator.state_step(spec)}/{name}.arrow", *kept)]

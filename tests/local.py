@@ -8,8 +8,8 @@ and topics, and plain expressions. Epochs take some milliseconds, so that thousa
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -43,6 +43,7 @@ from millstream.model.types.values import python_rows
 from millstream.plan.parts import Op
 from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.plan.rules.guards import guarded
+from millstream.state.flow_state import FlowState
 from millstream.state.shard import RunCache
 from millstream.state.version import Version
 from millstream.store.names import quoted
@@ -68,9 +69,9 @@ _known_types: dict[str, dict[str, pa.DataType]] = {}
 class LocalEngine:
     """Performs epochs of a plan in this process."""
 
-    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], root: Path, *, shards: int = 1) -> None:
-        self.ports, self.shards = ports, shards
-        self.cache = RunCache(root)
+    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, *, shards: int = 1) -> None:
+        self.ports, self.shards, self.state = ports, shards, state
+        self.cache = RunCache(state.runs)
         self.duck = _expressions().cursor()
         self.duck.execute("SET TimeZone = 'UTC'")
         plan = guarded(plan)
@@ -149,7 +150,7 @@ class _LocalWork:
     def __init__(self, engine: LocalEngine, version: Version, given: EpochInput, *, shards: int | None = None) -> None:
         self.shards = engine.shards if shards is None else shards
         self.plan, self.given, self.engine = engine.plan, given, engine
-        self.driver = EpochDriver(engine.plan, engine.cache, version, given, self)
+        self.driver = EpochDriver(engine.plan, engine.cache, version, given, self, engine.state.answers)
 
     def run(self) -> EpochOutput:
         rows: dict[str, pa.Table] = {}
@@ -211,11 +212,11 @@ class _LocalWork:
         """Run the tasks of the executors in this process: every scan in two partitions, and a shuffle per level."""
         driver, engine, graph = self.driver, self.engine, self.engine.graph
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, driver.version))
-        files = engine.cache.root.parent / "changes"
-        routes = Routes(graph, self.shards, whole, str(files), graph.writing(self.given.parts))
+        files = engine.state.changes
+        routes = Routes(graph, self.shards, whole, files, graph.writing(self.given.parts))
         driver.operators(graph.first)
         parcels = routes.sent(driver, self.plan)
-        partition = 0
+        partition, attempts = 0, itertools.count()  # Spark numbers the attempts at all tasks
         for scan, frame in frames:
             newest = None if scan.ops else scan.source
             roles, known = driver.roles(scan), self.given.newest.get(scan.source)
@@ -223,18 +224,18 @@ class _LocalWork:
             task = ScanTask(scan.id, roles, future, known, routes, newest, self._name)
             middle = len(frame) // 2
             for part in (frame.slice(0, middle), frame.slice(middle)):
-                sent = task.run(iter(part.to_arrow().to_batches()), partition, 0)
+                sent = task.run(iter(part.to_arrow().to_batches()), partition, next(attempts))
                 parcels += self._evaluated(sent, 0, routes, partition)
                 partition += 1
         for level in range(1, graph.levels + 1):
-            args = (str(engine.cache.root), self.given.number, self.given.attempt, driver.version, driver.clocks)
+            args = (engine.cache.storage, self.given.number, self.given.attempt, driver.version, driver.clocks)
             task_of_level = LevelTask(level, routes, *args, services=driver.services)
             by_shard: dict[int, list[pa.RecordBatch]] = {s: [] for s in range(self.shards)}
             for parcel in reversed(list(parcels_of(parcels))):  # a shuffle delivers in any order
                 by_shard[parcel.shard].append(parcel.batch)
             parcels = []
             for s, mine in by_shard.items():
-                parcels += self._evaluated(task_of_level.run(iter(mine), s, 0), level, routes, s)
+                parcels += self._evaluated(task_of_level.run(iter(mine), s, next(attempts)), level, routes, s)
         results = opened(parcels, files)
         for scan, _ in frames:
             driver.taken(scan, results.intakes.get(scan.id, Intake()))
@@ -260,7 +261,7 @@ class _LocalWork:
                 columns = [*head.columns[: len(SCHEMA)], record]
                 batch = pa.RecordBatch.from_arrays(columns, names=[*SCHEMA.names, edge.column])
             found.append(batch)
-        return list(RouteTask(level, routes, edges, self._name).run(iter(found), partition, 0))
+        return list(RouteTask(level, routes, edges, self._name).run(iter(found), partition, 1000 + level))
 
 
 class LocalScript(Script):

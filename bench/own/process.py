@@ -26,7 +26,7 @@ from millstream.model.python.typed_state import TypedState
 from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.python.process import ProcessOperator
-from millstream.state.run import StateRun, write_run
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
 
 ROUNDS = 5
@@ -64,7 +64,7 @@ def kernel(table: pa.Table, epochs: int, folder: Path) -> float:
         states = {"rows": StateReader(cache, runs, ("$h", "$a", "$b"))}
         inputs = {"rows": frame.slice(epoch * size, size)}
         outcome = advance(spec, inputs, states, OperatorClock(0, 0), NO_SERVICES)
-        runs.append(write_run(folder, f"v/{epoch:012d}-0.arrow", *outcome.kept["rows"]))
+        runs.append(RunCache(folder).write(f"v/{epoch:012d}-0.arrow", *outcome.kept["rows"]))
     return size * epochs / (time.perf_counter() - began)
 
 

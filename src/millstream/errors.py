@@ -22,6 +22,7 @@ MillstreamError
 │   │   └── EngineLost
 │   ├── EngineMissing
 │   ├── DiskFull
+│   ├── StorageFailed
 │   ├── MemoryExceeded
 │   ├── LeaseLost
 │   └── RecoveryFailed
@@ -216,6 +217,10 @@ class EngineMissing(RunError):
 
 class DiskFull(RunError):
     """The disk of the home is full."""
+
+
+class StorageFailed(RunError):
+    """The storage of the state does not answer, or refuses a request."""
 
 
 class MemoryExceeded(RunError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from millstream import paths, settings
+from millstream import settings
 from millstream.clock import Clock
 from millstream.engine.spark_engines import SparkEngines
 from millstream.errors import DefinitionError, UnknownName
@@ -69,6 +69,7 @@ class Home:
         clock: Clock | None = None,
         memory: str | None = None,
         spark_master: str | None = None,
+        state: str | None = None,
         query_timeout: float | None = None,
         query_memory: str | None = None,
         lock: HomeLock | None = None,
@@ -80,6 +81,7 @@ class Home:
             SparkEngines(spark_log(Path(path)), memory=chosen_memory, master=spark_master),
             clock=clock,
             limits=limits,
+            state=settings.find(settings.STATE, state, home=Path(path)).value,
             lock=lock,
             on_store_open=self._serve,
         )
@@ -299,8 +301,8 @@ class Home:
     def state(self, view: str) -> pa.Table:
         """Return the state that computes a view, as of the last committed epoch: one row per key."""
         flow = self._flow_of(view)
-        root = paths.flow_folder(self.path, str(flow)) / "state"
-        return state_table(root, None if flow is None else self.store.last(flow), view)
+        row = None if flow is None else self.store.last(flow)
+        return state_table(self.open_home.state.of(str(flow)).runs, row, view)
 
     def accounting(self) -> list[dict[str, Any]]:
         """Account for every record: one row per source and one per view, each with `balanced`."""
@@ -320,7 +322,7 @@ class Home:
         """
         self.open_home.check_owner()
         folder = None if to is None else Path(to).absolute()
-        return checkpoint.save(self.path, self.store, self.log, name, self.clock.now(), to=folder)
+        return checkpoint.save(self.open_home.state, self.store, self.log, name, self.clock.now(), to=folder)
 
     def close(self) -> None:
         """Stop the flows and release the home."""

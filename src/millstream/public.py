@@ -196,13 +196,15 @@ def open(
     *,
     memory: str | None = None,
     spark_master: str | None = None,
+    state: str | None = None,
     query_timeout: float | None = None,
     query_memory: str | None = None,
 ) -> Home:
     """Open a home, creating it if it does not exist, and own it until it is closed.
 
     `memory` is the memory of Spark's Java process (``"4g"``), `spark_master` the Spark master that runs the jobs
-    (``"spark://host:7077"``). A query may run for `query_timeout` seconds and use `query_memory` bytes (``"512MB"``);
+    (``"spark://host:7077"``). `state` is the URI under which state is kept, if it is not in the home
+    (``"s3://bucket/prefix"``). A query may run for `query_timeout` seconds and use `query_memory` bytes (``"512MB"``);
     0 means no limit. Arguments that are omitted, including the path (`home`), are looked up in the environment and in
     ``millstream.toml``. docs/guide/configuration.md lists the settings and their defaults.
     """
@@ -210,6 +212,7 @@ def open(
         _home(path),
         memory=memory,
         spark_master=spark_master,
+        state=state,
         query_timeout=query_timeout,
         query_memory=query_memory,
     )

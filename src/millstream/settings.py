@@ -99,6 +99,20 @@ def _host(value: object) -> str:
     return str(value)
 
 
+def _state(value: object) -> str:
+    if not re.match(r"(file://)?/|s3://[^/@]", str(value)):
+        raise DefinitionError(f"{value!r} is not a place for state", hint="write file:///folder or s3://bucket/prefix")
+    return str(value)
+
+
+def _archive(value: object) -> str:
+    if not str(value).endswith((".tar.gz", ".tgz")):
+        raise DefinitionError(
+            f"{value!r} is not an archive", hint="make one: millstream cluster pack environment.tar.gz"
+        )
+    return str(value)
+
+
 def _bytes(value: object) -> int:
     return parsed_bytes(str(value))
 
@@ -141,6 +155,30 @@ DRIVER_HOST: Setting[str] = Setting(
     "that of the interface that reaches the master",
     show=lambda v: v or "(found)",
 )
+EXECUTOR_ENVIRONMENT: Setting[str] = Setting(
+    "executor_environment",
+    _archive,
+    str,
+    "the archive with the Python environment of executors, from `millstream cluster pack`",
+    "the environment of this process, under the same path",
+    show=lambda v: v or "(the same path)",
+)
+STATE: Setting[str] = Setting(
+    "state",
+    _state,
+    str,
+    "where state is: file:///shared/folder or s3://bucket/prefix",
+    "in the home",
+    show=lambda v: v or "(in the home)",
+)
+STATE_CACHE: Setting[int] = Setting(
+    "state_cache",
+    _bytes,
+    lambda: 4 << 30,
+    "local disk that each process may use for copies of state on object storage",
+    "4GB",
+    show=format_bytes,
+)
 QUERY_TIMEOUT: Setting[float] = Setting(
     "query_timeout", _seconds, lambda: 60.0, "seconds that a query may take; 0: no limit", "60", show=lambda v: f"{v:g}"
 )
@@ -174,7 +212,7 @@ DEBUG: Setting[bool] = Setting(
 )
 
 SETTINGS: tuple[Setting[Any], ...] = (
-    *(HOME, MEMORY, SPARK_MASTER, EXECUTOR_MEMORY, DRIVER_HOST),
+    *(HOME, MEMORY, SPARK_MASTER, EXECUTOR_MEMORY, EXECUTOR_ENVIRONMENT, DRIVER_HOST, STATE, STATE_CACHE),
     *(QUERY_TIMEOUT, QUERY_MEMORY, QUERY_MEMORY_TOTAL, FLOW_MEMORY, DEBUG),
 )
 _NAMES = tuple(s.name for s in SETTINGS)

@@ -25,6 +25,7 @@ from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.schema import Schema
 from millstream.plan.parts import Explode, Op, Project
 from millstream.plan.plan import Plan, PlannedSource, Scan
+from millstream.state.flow_state import FlowState
 from millstream.state.version import Version
 from millstream.store.names import quoted
 from tests.local import LocalEngine, LocalScript, _duck, _expressions, _LocalWork, _plain
@@ -54,12 +55,12 @@ _known_kinds: dict[str, pa.Schema] = {}
 class QueryEngine(LocalEngine):
     """Performs epochs of the plans that SQL makes."""
 
-    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], root: Path, *, shards: int = 1) -> None:
+    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, *, shards: int = 1) -> None:
         _define_hashes()
         self._projected = bind._projected
         bind._projected = lambda _, schema, ops: self._kinds_of(schema, ops)
         try:
-            super().__init__(plan, ports, root, shards=shards)
+            super().__init__(plan, ports, state, shards=shards)
         finally:
             bind._projected = self._projected
 

@@ -26,6 +26,7 @@ from millstream.home import Home
 from millstream.model.flow import Flow
 from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.plan.planner import plan
+from millstream.state.flow_state import FlowState
 from millstream.state.shard import RunCache
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 from millstream.testing.script import Script
@@ -62,9 +63,9 @@ class _Engine(LocalEngine):
     _bound: ClassVar[dict[int, Plan]] = {}
     _computed: ClassVar[dict[tuple[object, ...], pl.DataFrame]] = {}
 
-    def __init__(self, plan: Plan, ports: Any, root: Path, *, shards: int) -> None:
+    def __init__(self, plan: Plan, ports: Any, state: FlowState, *, shards: int) -> None:
         self.ports, self.shards = ports, shards
-        self.cache = RunCache(root)
+        self.state, self.cache = state, RunCache(state.runs)
         self.duck = _expressions()
         if id(plan) not in self._bound:
             types = {s.id: self._types(plan.source(s.source), s) for s in plan.scans}
@@ -158,8 +159,8 @@ class _StoryScript(LocalScript):
     def _loop_of(self, home: Home) -> Any:
         home.open_home.on_store_open = lambda: None
 
-        def make(plan: Any, ports: Any, root: Path) -> Any:
-            return _Engine(plan, ports, root, shards=self.shards)
+        def make(plan: Any, ports: Any, state: FlowState) -> Any:
+            return _Engine(plan, ports, state, shards=self.shards)
 
         return home.loop(self._plan, failpoint=self._failpoint, engine=make)
 

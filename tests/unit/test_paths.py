@@ -11,7 +11,7 @@ from millstream.errors import DefinitionError, HomeDamaged
 from millstream.home import Home
 from millstream.log.storage.disk import RealDisk
 from millstream.runtime.recovery import checkpoint
-from millstream.state.run import write_durably
+from millstream.state.durable import write_durably
 
 HOSTILE = [
     "", ".", "..", "../x", "../../x", "/", "/tmp/x", "a/b", "a\\b", "a\0b", "a\nb", "\x1b[2J", " x", "x ", ".hidden",

@@ -185,14 +185,16 @@ class Connection:
 
 
 @contextmanager
-def connected(home: Path, memory: str | None = None, master: str | None = None) -> Iterator[Connection]:
+def connected(
+    home: Path, memory: str | None = None, master: str | None = None, state: str | None = None
+) -> Iterator[Connection]:
     """Connect to a home: through the process that owns it; otherwise this process opens it and runs its flows."""
     client = _client(home)
     if client is None:
         from millstream.home import Home
 
         try:
-            opened = Home(home, memory=memory, spark_master=master)
+            opened = Home(home, memory=memory, spark_master=master, state=state)
         except HomeInUse:
             client = _client(home)  # its owner has just begun to answer
             if client is None:

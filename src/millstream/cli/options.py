@@ -11,7 +11,7 @@ import click
 
 from millstream.errors import DefinitionError
 from millstream.model.types.duration import Duration
-from millstream.settings import HOME, MEMORY, SPARK_MASTER, find
+from millstream.settings import HOME, MEMORY, SPARK_MASTER, STATE, find
 from millstream.units import java_memory
 
 DEFAULT_HOME = HOME.default()
@@ -66,6 +66,24 @@ def master_option() -> Callable[[F], F]:
         metavar="URL",
         help=f"The Spark master that runs the jobs, e.g. spark://127.0.0.1:7077.  [default: {SPARK_MASTER.usual}]",
     )
+
+
+def state_option() -> Callable[[F], F]:
+    """``--state URI``, or what the settings say."""
+    return click.option(
+        "--state",
+        metavar="URI",
+        callback=_check_state,
+        help=f"Where state is: file:///shared/folder or s3://bucket/prefix.  [default: {STATE.usual}]",
+    )
+
+
+def _check_state(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        return None if value is None else STATE.read(value)
+    except DefinitionError as error:
+        msg = f"{error.message}; {error.hint}"
+        raise click.BadParameter(msg) from None
 
 
 def yes_option(text: str = "Do it; without this, only report what would be done.") -> Callable[[F], F]:

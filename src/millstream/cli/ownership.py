@@ -23,6 +23,7 @@ def owned(
     path: Path,
     memory: str | None,
     master: str | None,
+    state: str | None,
     stop: Stop,
     show: Shows,
     *,
@@ -38,7 +39,7 @@ def owned(
     from millstream.settings import MEMORY, find
 
     if standby is None and not take_over:
-        with Home(path, memory=memory, spark_master=master) as home:
+        with Home(path, memory=memory, spark_master=master, state=state) as home:
             yield home, None
         return
     chosen = find(MEMORY, memory, home=path).value
@@ -54,7 +55,7 @@ def owned(
         if takeover is None:
             yield None
             return
-        with Home(path, memory=chosen, spark_master=master, lock=takeover.lock) as home:
+        with Home(path, memory=chosen, spark_master=master, state=state, lock=takeover.lock) as home:
             yield home, takeover if takeover.before is not None else None
     finally:
         waiting.close()

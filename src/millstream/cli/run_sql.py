@@ -44,6 +44,7 @@ def run_sql(
     home: Path,
     memory: str | None,
     master: str | None,
+    state: str | None,
     *,
     until_caught_up: bool,
     name: str | None = None,
@@ -61,7 +62,7 @@ def run_sql(
     with (
         display() as show,
         stop_on_signals(lambda: show.note("stopping after the current epoch ...")) as stop,
-        owned([], home, memory, master, stop, show, standby=None, take_over=take_over) as owning,
+        owned([], home, memory, master, state, stop, show, standby=None, take_over=take_over) as owning,
     ):
         if owning is None:
             return

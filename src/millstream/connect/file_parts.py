@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -59,7 +60,10 @@ class FileParts:
 
     def _put(self, path: Path, data: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        path.parent.mkdir(exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(exist_ok=True)
+            with suppress(PermissionError):  # another user has just created it
+                path.parent.chmod(stat.S_IMODE(self.folder.stat().st_mode))  # the driver, perhaps another user, renames
         self.durably(path, data)
 
 

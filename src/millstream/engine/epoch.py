@@ -30,10 +30,11 @@ from millstream.engine.exchange.results import forget_changes, opened
 from millstream.engine.exchange.routes import Routes
 from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input import combine, poison_rows, prelude, rejects
+from millstream.engine.input.home_files import read_by_driver
 from millstream.engine.input.readers.slices import SliceRead, read
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
 from millstream.engine.spark import python_functions
-from millstream.engine.spark.cluster import parallelism
+from millstream.engine.spark.cluster import is_local, parallelism
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.frames import collected, frame_of
 from millstream.errors import MillstreamError, SourceUnreadable
@@ -44,8 +45,13 @@ from millstream.kernels.scan_input import Role
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Op
 from millstream.plan.plan import Plan, Scan
+from millstream.state.flow_state import FlowState
 from millstream.state.shard import RunCache
+from millstream.state.storage import Storage
 from millstream.state.version import Version
+
+SWEEP_EVERY = 20
+"""The number of epochs between two searches for files of changes that no driver has taken."""
 
 
 class Engine:
@@ -56,7 +62,7 @@ class Engine:
         spark: SparkSession,
         plan: Plan,
         ports: Mapping[str, SourcePort],
-        root: Path,
+        state: FlowState,
         *,
         tables: Mapping[str, Path] | None = None,
         placement: Placement | None = None,
@@ -64,10 +70,14 @@ class Engine:
         log: Path | None = None,
     ) -> None:
         self._spark = spark
-        self._ports = ports
+        hidden = None if is_local(str(spark.sparkContext.master)) else state.private
+        self._ports = ports if hidden is None else read_by_driver(plan, ports, hidden)
         self._log = log
         self._tables: dict[Path, DataFrame] = {}
-        self.cache = RunCache(root)
+        self.cache = RunCache(state.runs)
+        self.state = state
+        self._swept: int | None = None
+        """The epoch before which files of changes were last searched for."""
         self.strict: set[str] = set()
         """Sources that are read strictly. A source of files becomes strict when one of its rows has a NULL (see
         `engine/input/readers/slices.py`).
@@ -118,6 +128,13 @@ class Engine:
         """The session for reads by position (see `engine/input/poison_rows.py`)."""
         return poison_rows.steady(self._spark)
 
+    def changes_for(self, epoch: int) -> Storage:
+        """The storage for files of changes, without those that tasks whose results were lost have left."""
+        if self._swept is None or epoch >= self._swept + SWEEP_EVERY:
+            forget_changes(self.state.changes, epoch)
+            self._swept = epoch
+        return self.state.changes
+
     def _stored(self, tables: Mapping[str, Path]) -> dict[str, DataFrame]:
         frames = {}
         for name, path in tables.items():
@@ -155,7 +172,8 @@ class _Epoch:
         self.spark: Any = engine._spark
         self.tables = engine._stored(given.tables)
         self.reads: dict[str, SliceRead] = {}
-        self.driver = EpochDriver(engine.plan, engine.cache, version, given, _Expressions(self.spark, engine._log))
+        expressions = _Expressions(self.spark, engine._log)
+        self.driver = EpochDriver(engine.plan, engine.cache, version, given, expressions, engine.state.answers)
         self.out = self.driver.out
 
     def run(self) -> EpochOutput:
@@ -251,7 +269,7 @@ class _Epoch:
             self.driver.operators(graph.first)
             sent = routes.sent(self.driver, self.plan)
             found = job.run(self.spark, frames, sent, self._levels(routes), routes, name)
-            results = opened(found, Path(routes.files))
+            results = opened(found, routes.files)
             strict = [s for s in scans if self._must_be_strict(s, results.intakes.get(s.id, Intake()))]
             if not strict:
                 break
@@ -269,15 +287,14 @@ class _Epoch:
     def _routes(self) -> Routes:
         graph = self.engine.graph
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, self.driver.version))
-        files = self.engine.cache.root.parent / "changes"
-        forget_changes(files, self.given.number)
+        files = self.engine.changes_for(self.given.number)
         shards = self.engine.placement.shards or parallelism(self.spark)
-        return Routes(graph, shards, whole, str(files), graph.writing(self.given.parts))
+        return Routes(graph, shards, whole, files, graph.writing(self.given.parts))
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
-        version, clocks, root = self.driver.version, self.driver.clocks, str(self.engine.cache.root)
+        version, clocks, state = self.driver.version, self.driver.clocks, self.engine.cache.storage
         return [
-            LevelTask(level, routes, root, self.given.number, self.given.attempt, version, clocks)
+            LevelTask(level, routes, state, self.given.number, self.given.attempt, version, clocks)
             for level in range(1, routes.graph.levels + 1)
         ]
 

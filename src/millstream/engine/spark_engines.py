@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.connect.port import SourcePort
 from millstream.plan.parts import Batches
 from millstream.plan.plan import Plan
+from millstream.state.flow_state import FlowState
 
 if TYPE_CHECKING:
     from millstream.engine.epoch import Engine
@@ -38,7 +39,7 @@ class SparkEngines:
         self,
         plan: Plan,
         sources: Mapping[str, SourcePort],
-        state: Path,
+        state: FlowState,
         *,
         tables: Mapping[str, Path],
         placement: str,

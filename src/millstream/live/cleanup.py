@@ -53,6 +53,7 @@ def _drop_flow(deployment: Deployment, flow: str) -> None:
     deployment.home.store.forget_flow(flow)
     release_flow(flow, deployment.home.log)
     if paths.is_part(flow):  # an earlier version accepted names that no flow can have; such a flow never ran
+        deployment.home.state.drop(flow)
         paths.delete_tree(paths.flow_folder(deployment.home.path, flow), within=deployment.home.path)
 
 

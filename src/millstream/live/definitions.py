@@ -26,7 +26,7 @@ from millstream.errors import DiskFull, HomeDamaged, MillstreamError
 from millstream.runtime.home_dir import files_named
 from millstream.runtime.recovery import catalog_file
 from millstream.runtime.recovery.catalog_file import COPY, FILE
-from millstream.state.run import write_durably
+from millstream.state.durable import write_durably
 
 HINT = "`millstream repair` lists what can be done"
 OLDER = "what was defined since would be lost"

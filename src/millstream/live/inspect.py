@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from millstream import paths
 from millstream.clock import BEGINNING
 from millstream.errors import QueryError, UnknownName, Unsupported
 from millstream.limits import Limits
@@ -45,7 +44,7 @@ def state(deployment: Deployment, view: str) -> pa.Table:
     last = deployment.home.store.last(flow)
     if last is None:
         raise QueryError(f"the flow `{flow}` of `{view}` has not committed an epoch yet", hint="try again in a moment")
-    cache = RunCache(paths.flow_folder(deployment.home.path, flow) / "state")
+    cache = RunCache(deployment.home.state.of(flow).runs)
     version = Version.from_json(last.version)
     states = (StateReader(cache, version.of(operator.state_step(s)), list(s.unique)) for s in operator.states)
     rows = next((found for s in states if (found := s.scan(BEGINNING)) is not None and len(found)), None)

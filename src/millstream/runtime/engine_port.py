@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from millstream.connect.port import SourcePort
 from millstream.plan.plan import Plan
+from millstream.state.flow_state import FlowState
 from millstream.state.version import Version
 
 
@@ -50,14 +51,14 @@ class EngineFactory(Protocol):
         self,
         plan: Plan,
         sources: Mapping[str, SourcePort],
-        state: Path,
+        state: FlowState,
         *,
         tables: Mapping[str, Path],
         placement: str,
         shards: int | None,
         retract: bool,
     ) -> EnginePort:
-        """Build an engine for a plan, with its state in a directory. `tables` are the files of its stored tables.
+        """Build an engine for a plan, with its state in these places. `tables` are the files of its stored tables.
         Without `shards`, an epoch has as many as the executors run tasks at once.
         """
         ...
@@ -67,5 +68,5 @@ class EngineFactory(Protocol):
         ...
 
 
-BuildEngine = Callable[[Plan, Mapping[str, SourcePort], Path], EnginePort]
-"""Builds an engine from a plan, its sources and the state directory, in place of the factory's engine."""
+BuildEngine = Callable[[Plan, Mapping[str, SourcePort], FlowState], EnginePort]
+"""Builds an engine from a plan, its sources and the places of its state, in place of the factory's engine."""

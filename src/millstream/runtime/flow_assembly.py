@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from millstream.runtime.epoch.progress import Progress
 from millstream.runtime.epoch.records import RecordBook
 from millstream.runtime.recovery import reconcile
 from millstream.runtime.wiring import errors_of, sink_generations, sink_ports, source_port, view_specs
+from millstream.state.flow_state import FlowState
 
 if TYPE_CHECKING:
     from millstream.runtime.open_home import OpenHome
@@ -63,14 +65,15 @@ def _assemble(home: OpenHome, plan: Plan, options: LoopOptions, opened: ExitStac
         offsets = progress.offsets.get(source.name, {})
         sources[source.name] = source_port(root, plan.flow, source, offsets, home.log)
         opened.callback(sources[source.name].close)
-    reconcile.check(plan, home.store, RecordBook(root / "epochs"), root / "state", sources)
+    state = home.state.of(plan.flow)
+    reconcile.check(plan, home.store, RecordBook(root / "epochs"), state.runs, sources)
     reconcile.note_kinds(root, sources)
     home.sources[plan.flow] = sources
     progress.begin(plan, sources)
     tables = _table_files(home, plan)
     if starting is not None:
         starting.result()
-    engine = _engine(home, plan, sources, root / "state", tables, options)
+    engine = _engine(home, plan, sources, state, tables, options)
     generations = sink_generations(engine.plan, home.store)
     home.store.prepare(plan.flow, view_specs(engine.plan), errors_of(engine.plan))
     sinks = sink_ports(engine.plan, home.log, generations, home.change_table, home.store, opened)
@@ -91,6 +94,7 @@ def _assemble(home: OpenHome, plan: Plan, options: LoopOptions, opened: ExitStac
         taps=taps,
         failpoint=options.failpoint,
         check_owner=home.check_owner,
+        is_pinned=partial(home.state.is_pinned, plan.flow),
     )
 
 
@@ -112,7 +116,7 @@ def _engine(
     home: OpenHome,
     plan: Plan,
     sources: Mapping[str, SourcePort],
-    state: Path,
+    state: FlowState,
     tables: Mapping[str, Path],
     options: LoopOptions,
 ) -> EnginePort:

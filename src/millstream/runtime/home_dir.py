@@ -16,12 +16,12 @@ from millstream import paths
 from millstream.errors import DiskFull, HomeDamaged, HomeTooNew
 from millstream.log.storage.disk import UNREADABLE
 from millstream.settings import FILE as SETTINGS_FILE
-from millstream.state.run import write_durably
+from millstream.state.durable import write_durably
 from millstream.store.files import STORE_FILE, STORE_FILES
 
 FORMAT = 1
 FOLDERS = ("flows", "tables", "log", "checkpoints", "repair", "shadow", "logs", "tmp")
-FILES = (paths.MARKER, "lock", "catalog.json", "catalog.json.copy", *STORE_FILES)
+FILES = (paths.MARKER, "lock", "catalog.json", "catalog.json.copy", "state.json", "state.json.copy", *STORE_FILES)
 """The contents of a home; each exists once there is something to keep."""
 NEW = orjson.dumps({"format": FORMAT})
 HINT = "`millstream repair` says what can be done"

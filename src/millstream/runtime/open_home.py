@@ -5,6 +5,7 @@
       lock               held by the process that owns the home
       store.duckdb       the views
       flows/<flow>/      epochs/ state/ sources/
+      state.json         where state is, if it is not in the home
       catalog.json       the definitions made by SQL
       tables/<table>/    versions of stored tables, for enrichment
       checkpoints/       what `checkpoint` saved
@@ -33,6 +34,7 @@ from millstream.limits import Limits
 from millstream.log.log import Log
 from millstream.model.error_policy import FAIL
 from millstream.plan.plan import Plan
+from millstream.runtime import state_location
 from millstream.runtime.engine_port import EngineFactory
 from millstream.runtime.epoch.loop import EpochReport, FlowLoop
 from millstream.runtime.epoch.stored_tables import Tables
@@ -68,6 +70,7 @@ class OpenHome:
         *,
         clock: Clock | None = None,
         limits: Limits | None = None,
+        state: str | None = None,
         lock: HomeLock | None = None,
         on_store_open: Callable[[], None] = lambda: None,
     ) -> None:
@@ -89,6 +92,12 @@ class OpenHome:
         self.on_store_open = on_store_open
         """Called once the store is open: from then on no other process can open its file."""
         self._lock = self._claim(lock)
+        try:
+            with files_named(self.path):
+                self.state = state_location.opened(self.path, state)
+        except BaseException:
+            self._lock.release()
+            raise
 
     def _claim(self, lock: HomeLock | None) -> HomeLock:
         """Take the lock, unless a standby already holds it, and finish what an earlier owner left half done."""

@@ -24,7 +24,7 @@ from millstream.model import connector_declarations
 from millstream.model.connectors import TableTarget
 from millstream.plan.plan import Plan, PlannedSource, PlannedView
 from millstream.runtime.epoch.table_sink import ChangesTable, KeepsTables, TableAccess, TableSink
-from millstream.state.run import write_durably
+from millstream.state.durable import write_durably
 from millstream.store.port import EpochStore, ViewSpec
 
 

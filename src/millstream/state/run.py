@@ -1,39 +1,38 @@
-"""Runs: immutable Arrow IPC files of state rows, memory-mapped by every process that reads them.
+"""Runs: immutable Arrow IPC files of state rows, mapped into memory by every process that reads them.
 
 A run holds record batches. Each batch belongs to one **bucket** of expiry and is sorted by the hash of the key, so that
-a lookup is a binary search and a closed window drops whole batches. Files are named ``<epoch>-<attempt>.arrow`` and are
-written in the order temp, fsync, rename, directory fsync. A version keeps this of a run (format 1):
+a lookup is a binary search and a closed window drops whole batches. Files are named ``<epoch>-<attempt>.arrow``, and
+their storage makes them durable and visible as a whole. A version keeps this of a run (format 1):
 
     {"file": "hot/000000000042-0.arrow", "crc": 2774893043, "bytes": 40312,
      "batches": [{"rows": 812, "first": 1767225610000000, "last": 1767225610000000, "dropped": false}, ...],
-     "hashes": [-9221120237041090560, 9187343239835811839]}
+     "hashes": [-9221120237041090560, 9187343239835811839], "due": {"$x": [1767225610000000, 1767225610000000]}}
 
 `first` and `last` are the least and the greatest expiry in the batch. `hashes` has the least and the greatest hash, so
-that a shard opens only the runs that may hold its rows.
+that a shard opens only the runs that may hold its rows; `due` has the least and the greatest number of each column of
+times, so that the driver knows what is due without opening runs.
 """
 
 from __future__ import annotations
 
-import errno
 import io
-import os
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from millstream import paths
 from millstream.clock import END_OF_TIME, Micros
-from millstream.errors import DiskFull, HomeDamaged
+from millstream.errors import HomeDamaged
+from millstream.state.storage import NewFile, Storage
 
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+TIMED = ("$pd", "$wd", "$fd", "$x", "$till")
+"""The columns by which kernels look for rows that are due. A version has their bounds, so that runs without such rows
+need not be opened.
+"""
 
 MAX_BATCHES = 256
 """In a run with more buckets than this, neighboring buckets are merged."""
@@ -59,6 +58,8 @@ class StateRun:
     batches: tuple[Batch, ...]
     hashes: tuple[int, int] | None = None
     """The least and the greatest hash of its rows; None if it was written by a version that did not record them."""
+    due: tuple[tuple[str, int, int], ...] | None = None
+    """The columns of times that it has, with the least and the greatest number; None as for `hashes`."""
 
     @property
     def step(self) -> str:
@@ -73,6 +74,14 @@ class StateRun:
     def meets(self, hashes: tuple[int, int]) -> bool:
         """Whether it may hold rows with a hash in a range (first and last)."""
         return self.hashes is None or (self.hashes[0] <= hashes[1] and hashes[0] <= self.hashes[1])
+
+    def knows(self, column: str) -> bool:
+        """Whether the bounds of a column are known; a run without rows in it has none."""
+        return self.due is not None and column in TIMED
+
+    def bounds(self, column: str) -> tuple[int, int] | None:
+        """The least and the greatest number in a column of times; None if it has none, or they are not known."""
+        return next(((low, high) for c, low, high in self.due or () if c == column), None)
 
     def expire(self, watermark: Micros) -> StateRun | None:
         """This run without the batches that closed at the watermark; None if nothing is left."""
@@ -89,6 +98,7 @@ class StateRun:
             "bytes": self.bytes,
             "batches": [[b.rows, b.first, b.last, int(b.dropped)] for b in self.batches],
             **({} if self.hashes is None else {"hashes": list(self.hashes)}),
+            **({} if self.due is None else {"due": {c: [low, high] for c, low, high in self.due}}),
         }
 
     @classmethod
@@ -96,7 +106,9 @@ class StateRun:
         """Read what `to_json` wrote."""
         batches = tuple(Batch(r, f, last, bool(d)) for r, f, last, d in data["batches"])
         low, high = data.get("hashes", (None, None))
-        return cls(data["file"], data["crc"], data["bytes"], batches, None if low is None else (low, high))
+        known = data.get("due")
+        due = None if known is None else tuple((c, least, most) for c, (least, most) in known.items())
+        return cls(data["file"], data["crc"], data["bytes"], batches, None if low is None else (low, high), due)
 
 
 class RunWriter:
@@ -105,48 +117,63 @@ class RunWriter:
     Each piece is sorted and cut into one batch per bucket, so a piece should hold a contiguous range of hashes.
     """
 
-    def __init__(self, root: Path, name: str) -> None:
+    def __init__(self, storage: Storage, name: str) -> None:
         self._name = name
-        self._path = root / name
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._temp = self._path.with_name(f".{self._path.name}.tmp")
         self._batches: list[Batch] = []
         self._hashes: tuple[int, int] | None = None
-        self._file = _Checked(self._temp)
+        self._due: dict[str, tuple[int, int]] = {}
+        self._file = _Checked(storage.create(name))
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self.content: pa.Buffer | None = None
+        """The content of the finished run, if it is at hand."""
 
     def add(self, rows: pl.DataFrame, expiry: np.ndarray) -> None:
         """Append rows (with their hash in ``$h``) and the expiry of each."""
         buckets = _buckets(expiry)
         hashes = rows["$h"].to_numpy()
         self._note_hashes(hashes)
+        self._note_times(rows)
         order = np.lexsort((hashes, buckets))
         ordered = rows[pl.Series(order, dtype=pl.UInt32)].rechunk().to_arrow()
         edges = np.flatnonzero(np.diff(buckets[order])) + 1
         bounds = [0, *edges.tolist(), len(rows)]
         sorted_expiry = expiry[order]
-        with disk_full_named(self._path):
-            if self._writer is None:
-                self._writer = pa.ipc.new_file(self._file, ordered.schema)
-            for start, end in pairwise(bounds):
-                if end > start:
-                    piece = ordered.slice(start, end - start).combine_chunks()
-                    self._writer.write_table(piece, max_chunksize=end - start)
-                    span = sorted_expiry[start:end]
-                    self._batches.append(Batch(end - start, int(span.min()), int(span.max())))
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(self._file, ordered.schema)
+        for start, end in pairwise(bounds):
+            if end > start:
+                piece = ordered.slice(start, end - start).combine_chunks()
+                self._writer.write_table(piece, max_chunksize=end - start)
+                span = sorted_expiry[start:end]
+                self._batches.append(Batch(end - start, int(span.min()), int(span.max())))
 
     def finish(self) -> StateRun | None:
         """Make the run durable; None (and no file) if nothing was added."""
-        with disk_full_named(self._path):
-            if self._writer is None:
-                self._file.close()
-                paths.delete_file(self._temp)
-                return None
-            self._writer.close()
-            self._file.sync()
-            paths.rename(self._temp, self._path)
-            sync_directory(self._path.parent)
-        return StateRun(self._name, self._file.crc, self._file.bytes, tuple(self._batches), self._hashes)
+        if self._writer is None:
+            self._file.new.discard()
+            return None
+        self._writer.close()
+        self.content = self._file.new.finish()
+        due = tuple((c, low, high) for c, (low, high) in sorted(self._due.items()))
+        return StateRun(self._name, self._file.crc, self._file.bytes, tuple(self._batches), self._hashes, due)
+
+    def _note_times(self, rows: pl.DataFrame) -> None:
+        for column in TIMED:
+            if column not in rows.columns:
+                continue
+            numbers = rows[column].drop_nulls()
+            if len(numbers):
+                low, high = int(numbers.min()), int(numbers.max())  # type: ignore[arg-type]
+                known = self._due.get(column, (low, high))
+                self._due[column] = min(low, known[0]), max(high, known[1])
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        """Leave no file if the writing failed."""
+        if failed is not None:
+            self._file.new.discard()
 
     def _note_hashes(self, hashes: np.ndarray) -> None:
         if len(hashes):
@@ -155,20 +182,11 @@ class RunWriter:
             self._hashes = min(low, known[0]), max(high, known[1])
 
 
-def write_run(root: Path, name: str, rows: pl.DataFrame, expiry: np.ndarray) -> StateRun:
-    """Write rows as a run. It is durable when this returns."""
-    writer = RunWriter(root, name)
-    writer.add(rows, expiry)
-    run = writer.finish()
-    assert run is not None, "a run has at least one row"
-    return run
-
-
 class _Checked(io.RawIOBase):
-    """A file that counts and checksums what is written to it."""
+    """A new file that counts and checksums what is written to it."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.fdopen(paths.open_file(path, _WRITE, 0o666), "wb")
+    def __init__(self, new: NewFile) -> None:
+        self.new = new
         self.crc, self.bytes = 0, 0
 
     def writable(self) -> bool:
@@ -178,79 +196,29 @@ class _Checked(io.RawIOBase):
         self.crc = zlib.crc32(data, self.crc)
         written = len(memoryview(data).cast("B"))
         self.bytes += written
-        self._file.write(data)
+        self.new.write(data)
         return written
-
-    def sync(self) -> None:
-        """Flush to the disk itself, and close."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def write_durably(path: Path, data: Any) -> None:
-    """Write temp, fsync, rename, directory fsync. A full disk raises its own error."""
-    temp = path.with_name(f".{path.name}.tmp")
-    with disk_full_named(path):
-        try:
-            with os.fdopen(paths.open_file(temp, _WRITE, 0o666), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            paths.rename(temp, path)
-            sync_directory(path.parent)
-        except OSError:
-            paths.delete_file(temp, missing_ok=True)
-            raise
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-@contextmanager
-def disk_full_named(path: Path) -> Iterator[None]:
-    """Translate the error of a full disk into one that users understand."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise DiskFull(
-            f"no space left to write {path}",
-            hint="free some space and start the flow again; nothing that was committed is lost",
-        ) from error
 
 
 class OpenRun:
-    """A run mapped into memory: hashes as numpy arrays, rows as Polars frames without a copy."""
+    """A run mapped into memory: hashes as numpy arrays, rows as Polars frames without a copy. Without `content`, it is
+    mapped from the storage.
+    """
 
-    def __init__(self, root: Path, run: StateRun, *, verify: bool) -> None:
-        path = root / run.file
+    def __init__(
+        self, storage: Storage, run: StateRun, *, verify: bool = True, content: pa.Buffer | None = None
+    ) -> None:
+        self.run = run
         try:
-            self._map = pa.memory_map(str(path))
+            mapped = storage.map(run.file) if content is None else content
         except OSError as error:
-            missing = isinstance(error, FileNotFoundError)
-            raise HomeDamaged(
-                f"the state file {path} " + ("is missing" if missing else "cannot be read"),
-                detail=None if missing else str(error).splitlines()[0],
-                hint="`millstream repair` says what can be done",
-            ) from None
-        if verify and (self._map.size() != run.bytes or zlib.crc32(self._map.read_buffer()) != run.crc):
-            raise HomeDamaged(
-                f"the state file {path} does not match its checksum",
-                hint="`millstream repair` says what can be done",
-            )
-        self._reader = pa.ipc.open_file(self._map)
+            raise missing_run(storage, run, error) from None
+        if verify and (mapped.size != run.bytes or zlib.crc32(mapped) != run.crc):
+            raise _damaged(storage, run, "does not match its checksum")
+        try:
+            self._reader = pa.ipc.open_file(mapped)
+        except pa.ArrowInvalid as error:
+            raise _damaged(storage, run, "cannot be read", str(error).splitlines()[0]) from None
         self._frames: dict[int, tuple[pl.DataFrame, np.ndarray]] = {}
 
     def batch(self, index: int) -> tuple[pl.DataFrame, np.ndarray]:
@@ -260,6 +228,21 @@ class OpenRun:
             hashes = table["$h"].chunk(0).to_numpy(zero_copy_only=True)
             self._frames[index] = (pl.from_arrow(table, rechunk=False), hashes)  # type: ignore[assignment]
         return self._frames[index]
+
+
+def missing_run(storage: Storage, run: StateRun, error: OSError | None = None) -> HomeDamaged:
+    """The error for a run that is not there, or cannot be read."""
+    if error is None or isinstance(error, FileNotFoundError):
+        return _damaged(storage, run, "is missing")
+    return _damaged(storage, run, "cannot be read", str(error).splitlines()[0])
+
+
+def _damaged(storage: Storage, run: StateRun, what: str, detail: str | None = None) -> HomeDamaged:
+    return HomeDamaged(
+        f"the state file {storage.place(run.file)} {what}",
+        detail=detail,
+        hint="`millstream repair` says what can be done",
+    )
 
 
 def _buckets(expiry: np.ndarray) -> np.ndarray:

@@ -7,14 +7,20 @@ a `StateReader` as their `State`.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from millstream.clock import BEGINNING, END_OF_TIME, Micros
-from millstream.state.run import OpenRun, StateRun
+from millstream.state.local_copies import COPIES
+from millstream.state.local_storage import LocalStorage
+from millstream.state.run import OpenRun, RunWriter, StateRun
+from millstream.state.storage import Storage
 
 KEY_GROUPS = 128
 _GROUP_SHIFT = 57
@@ -39,34 +45,81 @@ def shard_of(hashes: np.ndarray, shards: int) -> np.ndarray:
 
 
 class RunCache:
-    """Open runs by file. Runs are immutable, so a mapping stays valid until the run is forgotten."""
+    """Open runs by file. Runs are immutable, so a mapping stays valid until the run is forgotten. Mappings of a remote
+    storage are local copies: those that were not used for longest are dropped (`local_copies.py`).
+    """
 
-    def __init__(self, root: Path, *, verify: bool = True) -> None:
-        self.root = root
-        self._verify = verify
+    def __init__(self, storage: Storage | Path, *, verify: bool = True) -> None:
+        self.storage: Storage = LocalStorage(storage) if isinstance(storage, Path) else storage
+        self._verify = verify or self.storage.copies
         self._open: dict[str, OpenRun] = {}
+        self._trusted: set[str] = set()
         self.notes: dict[str, object] = {}
         """Values cached by step. They save work and are never required."""
 
     def open(self, run: StateRun) -> OpenRun:
         """The mapped run."""
         opened = self._open.get(run.file)
-        if opened is None:
-            opened = self._open[run.file] = OpenRun(self.root, run, verify=self._verify)
+        if opened is None or opened.run.crc != run.crc:
+            verify = self._verify and (self.storage.copies or run.file not in self._trusted)
+            return self._hold(OpenRun(self.storage, run, verify=verify))
+        if self.storage.copies:
+            COPIES.use((id(self), run.file))
         return opened
 
-    def trust(self, run: StateRun) -> None:
-        """Map a run that this process has just written, without reading it back to verify it."""
-        self._open[run.file] = OpenRun(self.root, run, verify=False)
+    def write(self, name: str, rows: pl.DataFrame, expiry: np.ndarray) -> StateRun:
+        """Write rows as a run, and keep it open if it is at hand."""
+        writer = RunWriter(self.storage, name)
+        with writer:
+            writer.add(rows, expiry)
+            run = writer.finish()
+        assert run is not None, "a run has at least one row"
+        self.adopt(run, writer.content)
+        return run
 
-    def keep(self, files: Collection[str]) -> None:
-        """Unmap all other runs."""
-        self.forget([f for f in self._open if f not in files])
+    def adopt(self, run: StateRun, content: pa.Buffer | None) -> None:
+        """Keep a run that this process has just written."""
+        self.trust(run)
+        if content is not None:
+            self._hold(OpenRun(self.storage, run, verify=False, content=content))
+
+    def trust(self, run: StateRun) -> None:
+        """Do not read a run back to verify it: it has just been written for this version."""
+        self._trusted.add(run.file)
+        opened = self._open.get(run.file)
+        if opened is not None and opened.run.crc != run.crc:
+            self.forget([run.file])  # an epoch that was run again has written other rows
+            self._trusted.add(run.file)
+
+    def keep(self, files: Collection[str], epoch: int) -> None:
+        """Unmap all other runs, but for those that were written in this epoch."""
+        new = f"{epoch:012d}-"
+        self.forget([f for f in {*self._open, *self._trusted} if f not in files and f"/{new}" not in f])
 
     def forget(self, files: Sequence[str]) -> None:
         """Unmap runs that no version names any more."""
         for file in files:
-            self._open.pop(file, None)
+            self._trusted.discard(file)
+            if self._open.pop(file, None) is not None and self.storage.copies:
+                COPIES.release((id(self), file))
+
+    def _hold(self, opened: OpenRun) -> OpenRun:
+        file = opened.run.file
+        self._open[file] = opened
+        if self.storage.copies:
+            drop = partial(_dropped, weakref.ref(self), file)
+            COPIES.add((id(self), file), opened.run.bytes, drop, self.storage.copies_limit)
+        return opened
+
+    def __del__(self) -> None:
+        for file in self._open if self.storage.copies else ():
+            COPIES.release((id(self), file))
+
+
+def _dropped(cache: weakref.ref[RunCache], file: str) -> None:
+    held = cache()
+    if held is not None:
+        held._open.pop(file, None)
 
 
 class StateReader:
@@ -118,7 +171,14 @@ class StateReader:
         replaced count too, so it may be too early.
         """
         least: int = END_OF_TIME
-        for frame, _ in self._live(BEGINNING):
+        unknown: list[StateRun] = []
+        for run in self._runs:
+            bounds = run.bounds(column)
+            if not run.knows(column) or (bounds is not None and bounds[0] <= above < bounds[1]):
+                unknown.append(run)
+            elif bounds is not None and bounds[0] > above:
+                least = min(least, bounds[0])
+        for frame, _ in self._live(BEGINNING, unknown):
             if column in frame.columns:
                 numbers = frame[column].to_numpy()
                 later = numbers[numbers > above]
@@ -130,7 +190,8 @@ class StateReader:
         first number and includes its second. A newer row may have replaced the row: `lookup` shows the current one.
         """
         parts: list[np.ndarray] = []
-        for frame, keys in self._live(after):
+        may = [r for r in self._runs if any(_may_hold(r, c, span) for c, span in columns.items())]
+        for frame, keys in self._live(after, may):
             hit = np.zeros(len(keys), dtype=bool)
             for column, (above, upto) in columns.items():
                 numbers = frame[column].to_numpy()
@@ -144,9 +205,9 @@ class StateReader:
             hashes = hashes[(hashes >= self._range[0]) & (hashes <= self._range[1])]
         return hashes
 
-    def _live(self, after: Micros) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
+    def _live(self, after: Micros, runs: Sequence[StateRun] | None = None) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
         """The batches with rows that expire after an instant, those of the newest run first."""
-        for run in reversed(self._runs):
+        for run in reversed(self._runs if runs is None else runs):
             for index, batch in enumerate(run.batches):
                 if not batch.dropped and batch.last > after:
                     yield self._cache.open(run).batch(index)
@@ -159,6 +220,12 @@ class StateReader:
         together = pl.concat(parts, rechunk=False)
         places = together.select(self._unique).with_row_index("$row").unique(self._unique, keep="first")
         return together[places["$row"].sort()]
+
+
+def _may_hold(run: StateRun, column: str, span: tuple[int, int]) -> bool:
+    """Whether a run may have numbers in a range, which excludes its first one and includes its second."""
+    bounds = run.bounds(column)
+    return not run.knows(column) or (bounds is not None and bounds[1] > span[0] and bounds[0] <= span[1])
 
 
 def distinct(hashes: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,7 +93,6 @@ def due(runs: Sequence[StateRun]) -> Sequence[StateRun] | None:
 
 def merge(
     cache: RunCache,
-    root: Path,
     name: str,
     runs: Sequence[StateRun],
     unique: Sequence[str],
@@ -107,17 +105,20 @@ def merge(
     `oldest` (no run precedes these), so are the deletion marks of rows that are ``$gone``.
     """
     pieces = min(KEY_GROUPS, 1 + sum(r.rows for r in runs) // PIECE_ROWS)
-    writer = RunWriter(root, name)
-    for piece in range(pieces):
-        rows = StateReader(cache, runs, unique, shard_range(piece, pieces)).scan(watermark)
-        if rows is None:
-            continue
-        if oldest and "$gone" in rows.columns:
-            rows = rows.filter(~pl.col("$gone"))
-        ends = expiry(rows)
-        live = ends > watermark
-        if not live.all():
-            rows, ends = rows.filter(pl.Series(live)), ends[live]
-        if len(rows):
-            writer.add(rows, ends)
-    return writer.finish()
+    with RunWriter(cache.storage, name) as writer:
+        for piece in range(pieces):
+            rows = StateReader(cache, runs, unique, shard_range(piece, pieces)).scan(watermark)
+            if rows is None:
+                continue
+            if oldest and "$gone" in rows.columns:
+                rows = rows.filter(~pl.col("$gone"))
+            ends = expiry(rows)
+            live = ends > watermark
+            if not live.all():
+                rows, ends = rows.filter(pl.Series(live)), ends[live]
+            if len(rows):
+                writer.add(rows, ends)
+        merged = writer.finish()
+    if merged is not None:
+        cache.adopt(merged, writer.content)
+    return merged

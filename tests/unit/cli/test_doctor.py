@@ -13,7 +13,7 @@ from .conftest import Cli
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "check_spark", lambda: CheckResult("spark", OK, "not started by this test"))
+    monkeypatch.setattr(doctor, "check_spark", lambda *_, **__: [CheckResult("spark", OK, "not started by this test")])
 
 
 @pytest.mark.usefixtures("no_spark")

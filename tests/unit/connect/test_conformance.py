@@ -26,7 +26,7 @@ from millstream.model.connectors import Files, LogTopic, Memory, TableTarget
 from millstream.model.guarantees import SinkGuarantee
 from millstream.model.types.schema import Schema
 from millstream.runtime.epoch.table_sink import Change, TableAccess, TableSink, changed
-from millstream.state.run import write_durably
+from millstream.state.durable import write_durably
 from millstream.store.duckdb import DuckStore
 from millstream.testing.conformance import sinks
 from millstream.testing.conformance.sinks import SinkConformance

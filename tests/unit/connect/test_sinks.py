@@ -11,7 +11,7 @@ import pytest
 
 from millstream.connect.sinks import ConsoleSink, FilesSink
 from millstream.errors import SinkError
-from millstream.state.run import write_durably
+from millstream.state.durable import write_durably
 
 ROWS = pa.table({"op": ["+I", "+U"], "item": ["tea", "cake"], "n": [1, 2]})
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JNetworkError
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import IllegalArgumentException, PythonException
 
 from millstream.engine.spark.errors import translated
-from millstream.errors import DiskFull, EngineFailed, LeaseLost
+from millstream.errors import DiskFull, EngineFailed, HomeDamaged, LeaseLost, StorageFailed
 
 SRC = Path(__file__).parents[3] / "src"
 
@@ -43,6 +43,23 @@ def test_too_little_memory_to_start_is_said_with_the_way_to_give_more(tmp_path: 
         raise IllegalArgumentException(said)
     assert caught.value.hint is not None
     assert "--memory" in caught.value.hint
+
+
+def test_what_a_task_met_in_the_state_is_said_as_the_driver_would_say_it() -> None:
+    said = """Job aborted due to stage failure: Traceback (most recent call last):
+  File "run.py", line 1, in open
+millstream.errors.StorageFailed: the storage s3://b/p/v/1.arrow at http://h:9 does not answer
+  AWS Error NETWORK_CONNECTION
+  hint: check the network
+
+\tat org.apache.spark.Runner.run(Runner.scala:1)"""
+    with pytest.raises(StorageFailed) as caught, translated(None):
+        raise PythonException(said)
+    error = caught.value
+    assert error.message == "the storage s3://b/p/v/1.arrow at http://h:9 does not answer"
+    assert (error.detail, error.hint) == ("AWS Error NETWORK_CONNECTION", "check the network")
+    with pytest.raises(HomeDamaged, match="the state file /x is missing"), translated(None):
+        raise PythonException("x\nmillstream.errors.HomeDamaged: the state file /x is missing\n  hint: repair")
 
 
 def test_a_full_disk_is_named() -> None:

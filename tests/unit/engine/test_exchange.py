@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,9 +12,12 @@ import pytest
 
 from millstream.engine.exchange import parcels, route_task, routes
 from millstream.engine.exchange.graph import FINISH, Edge, Graph
-from millstream.engine.exchange.parcels import PARCEL_BYTES, ROWS, Sender, parcels_of
+from millstream.engine.exchange.parcels import FILE, PARCEL_BYTES, ROWS, Sender, parcels_of
+from millstream.engine.exchange.results import forget_changes, opened
 from millstream.engine.exchange.routes import Routes, in_order
 from millstream.kernels.outcome import EPOCH_ROWS, OperatorClock
+from millstream.state.ipc import ipc_bytes
+from millstream.state.local_storage import LocalStorage
 from millstream.state.shard import shard_of
 from tests.sql.engine import QueryEngine, QueryScript
 from tests.sql.test_relations import flow_of, row
@@ -151,7 +153,7 @@ def test_a_large_frame_is_cut_into_parcels_that_keep_the_order() -> None:
 def test_rows_go_to_the_shard_of_their_key_in_their_order() -> None:
     hashes = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 1000)
     rows = pl.DataFrame({"h": hashes, "n": np.arange(1000)})
-    found = dict(Routes(Graph(), 7, frozenset(), "").split(0, hashes, rows))
+    found = dict(Routes(Graph(), 7, frozenset(), LocalStorage(Path())).split(0, hashes, rows))
     assert sum(map(len, found.values())) == 1000
     for shard, part in found.items():
         assert (shard_of(part["h"].to_numpy(), 7) == shard).all()
@@ -160,7 +162,7 @@ def test_rows_go_to_the_shard_of_their_key_in_their_order() -> None:
 
 def test_an_operator_that_runs_in_one_shard_gets_all_rows_there() -> None:
     rows = pl.DataFrame({"n": [1, 2]})
-    found = dict(Routes(Graph(), 7, frozenset({4}), "").split(4, np.array([-(2**62), 2**62]), rows))
+    found = dict(Routes(Graph(), 7, frozenset({4}), LocalStorage(Path())).split(4, np.array([-(2**62), 2**62]), rows))
     assert {shard: part["n"].to_list() for shard, part in found.items()} == {0: [1, 2]}
 
 
@@ -168,7 +170,7 @@ def test_rows_that_only_pass_through_stay_in_their_shard() -> None:
     found = graph_of(f"SELECT k, v FROM {JOINED} j UNION ALL SELECT k, v FROM a")
     (view,) = (n.number for n in found.nodes.values() if n.operator.keeps_place)
     rows = pl.DataFrame({"$op": ["+I"] * 9, "k": range(9), "v": range(9)})
-    sent = Routes(found, 7, frozenset(), "").along(Edge(view, 0), rows, (), Sender(0, 5))
+    sent = Routes(found, 7, frozenset(), LocalStorage(Path())).along(Edge(view, 0), rows, (), Sender(0, 5))
     assert {p.shard for p in parcels_of(sent)} == {5}
 
 
@@ -183,8 +185,13 @@ def test_numbers_of_rows_are_unique_over_epochs_and_shards() -> None:
     assert min(np.diff(firsts)) >= EPOCH_ROWS // 128
 
 
-def test_a_file_of_changes_appears_when_it_is_complete(tmp_path: Path) -> None:
-    table = pl.DataFrame({"n": [1, 2]}).to_arrow()
-    routes.write_table(tmp_path / "changes" / "a.arrow", table)
-    files: list[Any] = [p.name for p in (tmp_path / "changes").iterdir()]
-    assert files == ["a.arrow"]
+def test_a_file_of_changes_goes_when_the_driver_has_mapped_it(tmp_path: Path) -> None:
+    files, table = LocalStorage(tmp_path), pl.DataFrame({"n": [1, 2]}).to_arrow()
+    for name in ("000000000003-1-0-0-2.arrow", "000000000002-1-0-0-2.arrow", "000000000004-1-0-0-2.arrow"):
+        files.put(name, ipc_bytes(table))
+    sent = Sender(0, 0).data(FILE, 2, b"000000000003-1-0-0-2.arrow")
+    results = opened([sent], files)
+    assert files.names() == {"000000000002-1-0-0-2.arrow", "000000000004-1-0-0-2.arrow"}
+    assert results.operators[2].final == [table]
+    forget_changes(files, 3)  # what other attempts have left
+    assert files.names() == {"000000000004-1-0-0-2.arrow"}

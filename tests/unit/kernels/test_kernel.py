@@ -25,6 +25,7 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.relations.distinct import DistinctRows
 from millstream.plan.parts import Measure
 from millstream.plan.plan import PlannedView
+from millstream.state.local_storage import LocalStorage
 from millstream.state.version import Version
 
 OPERATOR = DistinctRows("v")
@@ -69,8 +70,8 @@ def test_an_exchange_task_runs_kernels_without_services(tmp_path: Path, monkeypa
         "v", (), Windowing(), (Measure("n", "count", False),)
     )
     view = PlannedView("v", operator, None, (), (), None, None, None, kept=False)
-    routes = Routes(Graph({0: GraphNode(0, view, 1, to_driver=True)}), 2, frozenset(), str(tmp_path))
-    task = LevelTask(1, routes, str(tmp_path), 1, 0, Version(), {0: OperatorClock(0, 0)})
+    routes = Routes(Graph({0: GraphNode(0, view, 1, to_driver=True)}), 2, frozenset(), LocalStorage(tmp_path))
+    task = LevelTask(1, routes, LocalStorage(tmp_path), 1, 0, Version(), {0: OperatorClock(0, 0)})
     found = opened(task.run(Sender(0).rows(ROWS, 0, pl.DataFrame({"a": [1, 2]})), 0, 7))
     assert [frame.rows() for frame in found.operators[0].changes] == [[(1,), (2,)]]
     assert [given for given, _ in passed] == [[(1,), (2,)]]

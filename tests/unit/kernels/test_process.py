@@ -110,7 +110,6 @@ class Flow:
         name = f"v/{self.epoch:012d}-c.arrow"
         merged = merge(
             RunCache(self.root),
-            self.root,
             name,
             self.runs,
             KEY,

@@ -36,7 +36,6 @@ from millstream.model.windows.windowing import Windowing
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Feed, Measure
 from millstream.runtime.epoch.compaction import Compactor
-from millstream.state.run import write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
 
@@ -320,7 +319,7 @@ def run(case: Case, *, compact: bool) -> tuple[dict[tuple[Any, ...], dict[str, A
             intake = taken(spec, rows, watermark, dice)
             state = StateReader(cache, version.of("v"), group_columns(spec))
             outcome = advance(spec, gather(spec, intake.frames.get(0, [])), state, OperatorClock(before, watermark))
-            added = [write_run(root, f"v/{number}.arrow", *kept) for kept in outcome.state_rows.values()]
+            added = [RunCache(root).write(f"v/{number}.arrow", *kept) for kept in outcome.state_rows.values()]
             version = version.advance("v", added, watermark)
             if compact:
                 version = compactor.between(version, number, watermark)

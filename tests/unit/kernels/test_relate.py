@@ -80,7 +80,7 @@ class Held:
         self.epoch += 1
         states = states_of(RunCache(self.root), self.spec, self.version)
         outcome = advance(self.spec, frame, states, OperatorClock(before, watermark, epoch=self.epoch, begins=begins))
-        runs = write_outcome(self.root, self.spec, outcome, f"{self.epoch:012d}-0")
+        runs = write_outcome(RunCache(self.root), self.spec, outcome, f"{self.epoch:012d}-0")
         for spec in self.spec.states:
             step = self.spec.state_step(spec)
             self.version = self.version.advance(step, [r for r in runs if r.step == step], 0)
@@ -96,7 +96,7 @@ class Held:
             step, cache = self.spec.state_step(spec), RunCache(self.root)
             runs, name = self.version.of(step), f"{step}/{self.epoch:012d}-c.arrow"
             expiry = lambda rows: leaving(self.spec, rows)  # noqa: E731
-            merged = merge(cache, self.root, name, runs, list(spec.unique), expiry, watermark, oldest=True)
+            merged = merge(cache, name, runs, list(spec.unique), expiry, watermark, oldest=True)
             self.version = self.version.replaced(step, runs, merged)
 
     @property

@@ -23,7 +23,7 @@ from millstream.errors import (
 from millstream.live import definitions
 from millstream.live.definitions import COPY, FILE, Definition, Definitions, FlowNote
 from millstream.live.session import Session
-from millstream.state.run import write_durably
+from millstream.state.durable import write_durably
 from tests.unit.live.world import BIDS, HOT, ITEMS, opened
 
 

@@ -301,7 +301,7 @@ class Stage:
             if (mine is None or not len(mine)) and not is_due(self.spec, states["windows"], clock):
                 assert outcome.changes is None and outcome.panes is None, "nothing was due"
             outcomes.append(outcome)
-            written += write_outcome(self.root, self.spec, outcome, f"{self.number:03d}-{shard}")
+            written += write_outcome(self.cache, self.spec, outcome, f"{self.number:03d}-{shard}")
         for step in self.steps:
             self.version = self.version.advance(step, [r for r in written if r.step == step], clock.watermark)
         return outcomes
@@ -321,7 +321,7 @@ class Stage:
             first = self.dice.choice([0, self.dice.randrange(len(runs))])
             stretch = runs[first : self.dice.randint(first + 1, len(runs))]
             name = f"{step}/{self.number:03d}-c.arrow"
-            merged = merge(self.cache, self.root, name, stretch, columns, expiry, watermark, oldest=first == 0)
+            merged = merge(self.cache, name, stretch, columns, expiry, watermark, oldest=first == 0)
             self.version = self.version.replaced(step, stretch, merged)
 
 

@@ -23,6 +23,7 @@ from millstream.home import Home
 from millstream.log import Log
 from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS
 from millstream.runtime.recovery import checkpoint
+from millstream.runtime.state_location import StateLocation
 from millstream.runtime.supervision.lease import HomeLock
 from millstream.state.version import Version
 from millstream.store.duckdb import DuckStore
@@ -165,9 +166,12 @@ def test_a_version_that_is_being_copied_is_not_collected(home: Path, monkeypatch
             script.home.topic("bids").append(rows(EPOCHS + 1 + batch))
             script.tick(1)
         state = home / "flows/counting/state"
-        assert not all((state / f).exists() for f in before)
+        assert all((state / f).exists() for f in before)
         go.set()
         saver.join()
+        script.home.topic("bids").append(rows(EPOCHS + 1))
+        script.tick(1)
+        assert not all((state / f).exists() for f in before)
         assert checkpoint.verify(home / "checkpoints" / "one").flows["counting"]["epoch"] == EPOCHS
     assert not list((home / "checkpoints").glob(".*"))
 
@@ -267,7 +271,7 @@ def test_damaged_state_is_not_saved(home: Path) -> None:
     assert row is not None
     file = next(iter(Version.from_json(row.version).files))
     flip(home / "flows/counting/state" / file, 700)
-    with pytest.raises(HomeDamaged, match=f"{file} of the home does not match"):
+    with pytest.raises(HomeDamaged, match=f"{file} does not match"):
         save(home)
     (home / "flows/counting/state" / file).unlink()
     with pytest.raises(HomeDamaged, match=f"{file} is missing"):
@@ -292,7 +296,7 @@ def test_a_checkpoint_is_held_before_it_has_its_name(home: Path) -> None:
 
     with ms.open(home) as opened:
         with pytest.raises(KeyboardInterrupt, match="held"):
-            checkpoint.save(home, opened.store, opened.log, "one", 1, failpoint=died)
+            checkpoint.save(opened.open_home.state, opened.store, opened.log, "one", 1, failpoint=died)
         assert holds(opened) == {"checkpoint.one"}
         (home / "checkpoints/.one.new").mkdir(parents=True)  # as a kill leaves it
     with ms.open(home) as opened:
@@ -306,11 +310,11 @@ def test_a_checkpoint_is_held_before_it_has_its_name(home: Path) -> None:
 def test_names_are_checked_listed_and_dropped(owned: Path) -> None:
     store, log = DuckStore(owned / "store.duckdb"), Log(owned / "log", SystemClock())
     for number, name in enumerate(("b", "a")):
-        checkpoint.save(owned, store, log, name, number)
+        checkpoint.save(StateLocation(owned), store, log, name, number)
     with pytest.raises(DefinitionError, match=r"there is a checkpoint .* already"):
-        checkpoint.save(owned, store, log, "a", 3)
+        checkpoint.save(StateLocation(owned), store, log, "a", 3)
     with pytest.raises(DefinitionError, match="is not a valid name"):
-        checkpoint.save(owned, store, log, "../a", 3)
+        checkpoint.save(StateLocation(owned), store, log, "../a", 3)
     store.close()
     assert [r["checkpoint"] for r in checkpoint.listed(owned)] == ["a", "b"]
     assert checkpoint.listed(owned)[0]["flows"] == {"counting": EPOCHS}

@@ -28,7 +28,6 @@ from millstream.runtime.epoch.outbox import Outbox
 from millstream.runtime.epoch.progress import Progress
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.runtime.supervision.run import STATES, Run
-from millstream.state.run import write_run
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
 from millstream.store.duckdb import DuckStore
@@ -81,7 +80,7 @@ class TinyEngine:
         held = StateReader(self.cache, version.of("v"), group_columns(stage)).scan(BEGINNING)
         total = (0 if held is None else held["s$s"][0]) + sum(prices)
         rows = pl.DataFrame({"$h": [0], "$s": [0], "s$s": [total], "$n": [1]})
-        run = write_run(self.cache.root, f"v/{given.number:012d}-{given.attempt}.arrow", rows, np.array([2**62]))
+        run = self.cache.write(f"v/{given.number:012d}-{given.attempt}.arrow", rows, np.array([2**62]))
         self.cache.trust(run)
         newest = {0: max(t.timestamp() for t in table["ts"].to_pylist()) * 1_000_000} if table.num_rows else {}
         tally = Tally(table.num_rows, 0, 0, {p: round(t) for p, t in newest.items()})

@@ -24,6 +24,7 @@ from millstream.plan.planner import plan
 from millstream.runtime.supervision import poison_search
 from millstream.runtime.supervision.run import Run
 from millstream.runtime.supervision.supervisor import Restarts
+from millstream.state.flow_state import FlowState
 from millstream.state.version import Version
 from tests.local import LocalEngine
 
@@ -53,8 +54,8 @@ class Part(MemorySource):
 class Picky(LocalEngine):
     """The local engine, with user code that refuses some numbers, alone or together."""
 
-    def __init__(self, planned: Plan, ports: Mapping[str, SourcePort], root: Path, refuses: Refuses) -> None:
-        super().__init__(planned, ports, root)
+    def __init__(self, planned: Plan, ports: Mapping[str, SourcePort], state: FlowState, refuses: Refuses) -> None:
+        super().__init__(planned, ports, state)
         self.whole, self.refuses, self.tries = ports, refuses, 0
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
@@ -103,8 +104,8 @@ class World:
         self.refuses = refuses
 
     def loop(self, home: Home) -> Any:
-        def engine(planned: Plan, ports: Mapping[str, SourcePort], root: Path) -> Picky:
-            self.engines.append(Picky(planned, ports, root, self.refuses))
+        def engine(planned: Plan, ports: Mapping[str, SourcePort], state: FlowState) -> Picky:
+            self.engines.append(Picky(planned, ports, state, self.refuses))
             return self.engines[-1]
 
         return home.loop(self.plan, engine=engine)

@@ -17,6 +17,7 @@ from millstream.plan.planner import plan
 from millstream.runtime.epoch.kept_versions import SWEEP_EVERY, Upkeep, remove_left_overs
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.recovery import reconcile
+from millstream.state.local_storage import LocalStorage
 from millstream.state.run import Batch, StateRun
 from millstream.state.version import Version
 from millstream.store.port import EpochRow
@@ -129,7 +130,7 @@ def version(*names: str) -> Version:
 @pytest.mark.parametrize("keep", [1, 5])
 def test_a_file_goes_when_the_last_version_that_names_it_is_old_enough(tmp_path: Path, keep: int) -> None:
     (tmp_path / "v").mkdir()
-    upkeep, present = Upkeep(tmp_path, keep=keep), version("1")
+    upkeep, present = Upkeep(LocalStorage(tmp_path), keep=keep), version("1")
     (tmp_path / "v" / "1").touch()
     for epoch in range(2, 12):
         (tmp_path / "v" / str(epoch)).touch()
@@ -145,7 +146,7 @@ def test_what_a_lost_task_wrote_goes_while_the_flow_runs(tmp_path: Path) -> None
     left, named, merging = "000000000012-1-0-7.arrow", "000000000012-1-0-8.arrow", "000000000012-c.arrow"
     for name in (left, f".{left}.tmp", named, merging):
         (tmp_path / "v" / name).touch()
-    upkeep, present = Upkeep(tmp_path, keep=2), version(named)
+    upkeep, present = Upkeep(LocalStorage(tmp_path), keep=2), version(named)
     gone = [upkeep.after(epoch, present.files, present) for epoch in (19, SWEEP_EVERY)]
     assert [sorted(g) for g in gone] == [[], [f"v/.{left}.tmp", f"v/{left}"]]
     assert sorted(p.name for p in (tmp_path / "v").iterdir()) == [named, merging]
@@ -155,9 +156,9 @@ def test_files_of_older_versions_outlive_a_restart_and_go_later(tmp_path: Path) 
     (tmp_path / "v").mkdir()
     for name in ("1", "2", "3", "9", ".4.tmp"):
         (tmp_path / "v" / name).touch()
-    remove_left_overs(tmp_path, [version("2", "3"), version("1", "2")])
+    remove_left_overs(LocalStorage(tmp_path), [version("2", "3"), version("1", "2")])
     assert sorted(p.name for p in (tmp_path / "v").iterdir()) == ["1", "2", "3"]
-    upkeep, present = Upkeep(tmp_path, keep=2), version("2", "3")
+    upkeep, present = Upkeep(LocalStorage(tmp_path), keep=2), version("2", "3")
     upkeep.tidy(present)
     seen = [upkeep.after(epoch, present.files, present) for epoch in range(4, 8)]
     assert seen == [[], [], [], ["v/1"]]

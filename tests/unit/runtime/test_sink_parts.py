@@ -25,7 +25,7 @@ from millstream.errors import HomeDamaged, SinkError
 from millstream.model.connectors import Files
 from millstream.runtime.epoch.parts_manifest import PartsManifest
 from millstream.runtime.recovery import repair
-from millstream.state.run import write_durably
+from millstream.state.durable import write_durably
 from millstream.testing import Crash
 from millstream.testing.script import STEPS
 from tests.local import LocalScript

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from millstream.clock import END_OF_TIME
 from millstream.errors import DiskFull, HomeDamaged
-from millstream.state import run as run_module
-from millstream.state.run import MAX_BATCHES, Batch, OpenRun, StateRun, write_durably, write_run
+from millstream.kernels.outcome import DUE_BY_CLOCK, DUE_BY_FRACTION, DUE_BY_WATERMARK
+from millstream.state import durable
+from millstream.state.durable import write_durably
+from millstream.state.local_storage import LocalStorage
+from millstream.state.run import MAX_BATCHES, TIMED, Batch, OpenRun, StateRun
 from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, key_group, shard_of, shard_range
 
 UNIQUE = ["$h", "$s", "k"]
@@ -44,7 +47,7 @@ def written(root: Path, runs: list[list[tuple[Any, ...]]]) -> tuple[list[StateRu
     made, newest = [], {}
     for stamp, rows in enumerate(runs):
         data = frame(rows, stamp)
-        made.append(write_run(root, f"v/{stamp}.arrow", data, ends(data)))
+        made.append(RunCache(root).write(f"v/{stamp}.arrow", data, ends(data)))
         newest.update({r: stamp * 1000 + i for i, r in enumerate(rows)})
     return made, newest
 
@@ -103,9 +106,9 @@ def test_a_hash_lies_in_the_range_of_its_shard_and_a_key_group_in_one_shard(hash
 
 def test_a_run_is_one_sorted_batch_per_expiry(tmp_path: Path) -> None:
     rows = frame([(3, 1, "a"), (-5, 1, "a"), (7, 0, "a"), (3, 0, None)], 0)
-    run = write_run(tmp_path, "v/1.arrow", rows, ends(rows))
+    run = RunCache(tmp_path).write("v/1.arrow", rows, ends(rows))
     assert run.batches == (Batch(2, 10, 10), Batch(2, 20, 20)) and run.rows == 4
-    opened = OpenRun(tmp_path, run, verify=True)
+    opened = OpenRun(LocalStorage(tmp_path), run, verify=True)
     for index in range(2):
         found, hashes = opened.batch(index)
         assert hashes.tolist() == sorted(hashes.tolist()) == found["$h"].to_list()
@@ -114,7 +117,7 @@ def test_a_run_is_one_sorted_batch_per_expiry(tmp_path: Path) -> None:
 
 def test_expiry_drops_batches_and_then_the_run(tmp_path: Path) -> None:
     rows = frame([(1, 0, "a"), (1, 1, "a"), (1, 2, "a")], 0)
-    run = write_run(tmp_path, "v/1.arrow", rows, ends(rows))
+    run = RunCache(tmp_path).write("v/1.arrow", rows, ends(rows))
     assert run.expire(9) is run
     kept = run.expire(20)
     assert kept is not None and [b.dropped for b in kept.batches] == [True, True, False] and kept.rows == 1
@@ -126,7 +129,7 @@ def test_expiry_drops_batches_and_then_the_run(tmp_path: Path) -> None:
 
 def test_a_dropped_batch_is_never_opened(tmp_path: Path) -> None:
     rows = frame([(1, 0, "a"), (1, 1, "a")], 0)
-    run = write_run(tmp_path, "v/1.arrow", rows, ends(rows))
+    run = RunCache(tmp_path).write("v/1.arrow", rows, ends(rows))
     (tmp_path / run.file).unlink()
     expired = StateRun(run.file, run.crc, run.bytes, tuple(Batch(b.rows, b.first, b.last, True) for b in run.batches))
     reader = StateReader(RunCache(tmp_path), [expired], UNIQUE)
@@ -138,7 +141,7 @@ def test_more_buckets_than_batches_are_put_together_and_lose_nothing(tmp_path: P
     rows = frame([(i * 7919 % 101, i, "a") for i in range(count)], 0)
     expiry = ends(rows)
     expiry[-1] = END_OF_TIME
-    run = write_run(tmp_path, "v/1.arrow", rows, expiry)
+    run = RunCache(tmp_path).write("v/1.arrow", rows, expiry)
     assert MAX_BATCHES // 2 < len(run.batches) <= MAX_BATCHES + 1
     assert run.rows == count and run.batches[-1].last == END_OF_TIME
     assert all(a.last < b.first for a, b in pairwise(run.batches))
@@ -155,29 +158,29 @@ def test_more_buckets_than_batches_are_put_together_and_lose_nothing(tmp_path: P
 
 def test_an_empty_run_can_be_written_and_read(tmp_path: Path) -> None:
     rows = frame([], 0)
-    run = write_run(tmp_path, "v/1.arrow", rows, ends(rows))
+    run = RunCache(tmp_path).write("v/1.arrow", rows, ends(rows))
     assert run.rows == 0 and StateReader(RunCache(tmp_path), [run], UNIQUE).scan(0) is None
 
 
 def test_every_flipped_byte_of_a_run_is_noticed(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "v/1.arrow", pl.DataFrame({"$h": [1, 2]}), np.array([10, 20]))
+    run = RunCache(tmp_path).write("v/1.arrow", pl.DataFrame({"$h": [1, 2]}), np.array([10, 20]))
     path = tmp_path / run.file
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
         with pytest.raises(HomeDamaged, match="does not match its checksum"):
-            OpenRun(tmp_path, run, verify=True)
+            OpenRun(LocalStorage(tmp_path), run, verify=True)
     for damaged in (whole[:-1], whole + b"\0", b""):
         path.write_bytes(damaged)
         with pytest.raises(HomeDamaged, match="checksum"):
-            OpenRun(tmp_path, run, verify=True)
+            OpenRun(LocalStorage(tmp_path), run, verify=True)
     path.write_bytes(whole)
-    assert OpenRun(tmp_path, run, verify=True).batch(0)[0]["$h"].to_list() == [1]
+    assert OpenRun(LocalStorage(tmp_path), run, verify=True).batch(0)[0]["$h"].to_list() == [1]
 
 
 def test_a_missing_run_is_named(tmp_path: Path) -> None:
     rows = frame([(1, 0, "a")], 0)
-    run = write_run(tmp_path, "v/1.arrow", rows, ends(rows))
+    run = RunCache(tmp_path).write("v/1.arrow", rows, ends(rows))
     (tmp_path / run.file).unlink()
     with pytest.raises(HomeDamaged, match=r"v/1\.arrow is missing"):
         StateReader(RunCache(tmp_path), [run], UNIQUE).scan(0)
@@ -185,9 +188,9 @@ def test_a_missing_run_is_named(tmp_path: Path) -> None:
 
 def test_a_reader_goes_on_with_a_run_that_was_removed_after_it_was_mapped(tmp_path: Path) -> None:
     rows = frame([(1, 0, "a")], 0)
-    run = write_run(tmp_path, "v/1.arrow", rows, ends(rows))
+    run = RunCache(tmp_path).write("v/1.arrow", rows, ends(rows))
     cache = RunCache(tmp_path)
-    cache.trust(run)
+    cache.open(run)
     (tmp_path / run.file).unlink()
     assert len(as_dict(StateReader(cache, [run], UNIQUE).scan(0))) == 1
     cache.forget([run.file])
@@ -205,7 +208,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_behind(tmp_path: Path, monkeypa
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run_module.os, "fsync", full)
+    monkeypatch.setattr(durable.os, "fsync", full)
     with pytest.raises(DiskFull, match="no space left"):
         write_durably(tmp_path / "x", b"data")
     assert list(tmp_path.iterdir()) == []
@@ -224,3 +227,45 @@ def test_a_shard_opens_only_runs_that_may_hold_its_rows(tmp_path: Path) -> None:
     cache = RunCache(tmp_path)
     StateReader(cache, made, UNIQUE, shard_range(0, 2)).scan(-1)
     assert set(cache._open) == {made[0].file, made[2].file}
+
+
+TIMES = st.lists(st.one_of(st.integers(-20, 20), st.just(END_OF_TIME)), min_size=1, max_size=5)
+
+
+@settings(max_examples=50)
+@given(st.lists(TIMES, min_size=1, max_size=4), st.integers(-25, 25), st.integers(0, 15), st.booleans())
+def test_what_is_due_does_not_depend_on_known_bounds(
+    runs: list[list[int]], above: int, wide: int, also_other: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        made = []
+        for number, times in enumerate(runs):
+            rows = pl.DataFrame({"$h": range(len(times)), "$pd": times, "$other": times})
+            made.append(RunCache(Path(root)).write(f"v/{number}.arrow", rows, np.full(len(times), 100)))
+        old = [StateRun.from_json({k: v for k, v in r.to_json().items() if k != "due"}) for r in made]
+        assert all(r.bounds("$pd") == (min(t), max(t)) for r, t in zip(made, runs, strict=True))
+        assert [StateRun.from_json(r.to_json()) for r in made] == made and all(r.due is None for r in old)
+        new, before = (StateReader(RunCache(Path(root)), r, ["$h"]) for r in (made, old))
+        for column in ("$pd", "$other"):
+            assert new.next(column, above) == before.next(column, above)
+            columns = {column: (above, above + wide)} | ({"$other": (above - 9, above)} if also_other else {})
+            assert new.due(columns, 0).tolist() == before.due(columns, 0).tolist()
+
+
+def test_nothing_is_opened_to_learn_that_nothing_is_due(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"$h": [1, 2], "$pd": [10, 20]})
+    cache = RunCache(tmp_path)
+    run, other = (
+        cache.write("v/1.arrow", rows, np.full(2, 100)),
+        cache.write("v/2.arrow", rows.drop("$pd"), np.full(2, 100)),
+    )
+    reader = StateReader(cache, [run, other], ["$h"])
+    assert reader.next("$pd", 5) == 10 and reader.next("$pd", 20) == END_OF_TIME
+    assert len(reader.due({"$pd": (20, 90)}, 0)) == len(reader.due({"$pd": (0, 9)}, 0)) == 0
+    assert not cache._open
+    assert reader.next("$pd", 10) == 20 and reader.due({"$pd": (15, 20)}, 0).tolist() == [2]
+    assert set(cache._open) == {"v/1.arrow"}
+
+
+def test_the_columns_of_times_are_those_of_kernels() -> None:
+    assert {DUE_BY_CLOCK, DUE_BY_WATERMARK, DUE_BY_FRACTION} <= set(TIMED)

@@ -19,7 +19,7 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Measure
 from millstream.runtime.epoch import compaction
 from millstream.runtime.epoch.compaction import Compactor
-from millstream.state.run import Batch, StateRun, write_run
+from millstream.state.run import Batch, StateRun
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import FANOUT, Version, due, merge
 
@@ -54,14 +54,16 @@ def test_compaction_never_changes_what_a_reader_sees(epochs: list[tuple[list[Any
             watermark += step
             rows = [r for r in rows if r[1] * 10 + 10 > watermark]
             added = (
-                [write_run(root, f"v/{number}.arrow", frame(rows, number), ends(frame(rows, number)))] if rows else []
+                [RunCache(root).write(f"v/{number}.arrow", frame(rows, number), ends(frame(rows, number)))]
+                if rows
+                else []
             )
             version = version.advance("v", added, watermark)
             model.update({r: number for r in rows})
             model = {k: v for k, v in model.items() if k[1] * 10 + 10 > watermark}
             runs = due(version.of("v")) or (version.of("v")[-3:] if compact and len(version.of("v")) > 1 else None)
             if runs:
-                merged = merge(cache, root, f"v/{number}-c.arrow", runs, UNIQUE, ends, watermark)
+                merged = merge(cache, f"v/{number}-c.arrow", runs, UNIQUE, ends, watermark)
                 version = version.replaced("v", runs, merged)
             assert seen(cache, version, watermark) == model
             assert Version.from_json(version.to_json()).to_json() == version.to_json()
@@ -156,14 +158,16 @@ def test_a_large_merge_beside_the_epochs_is_taken_over_without_a_trace(
     compactor = Compactor(cache, [STAGE])
     for number in range(FANOUT):
         rows = partials(0, 5, number)
-        version = version.advance("v", [write_run(tmp_path, f"v/{number}.arrow", rows, rows["$s"].to_numpy() + 10)], 0)
+        version = version.advance(
+            "v", [RunCache(tmp_path).write(f"v/{number}.arrow", rows, rows["$s"].to_numpy() + 10)], 0
+        )
     during = compactor.between(version, 10, 0)
     assert during == version
     compactor._jobs["v"].new.result()
     rows = partials(0, 1, 99)
-    newer = during.advance("v", [write_run(tmp_path, "v/99.arrow", rows, rows["$s"].to_numpy() + 10)], 0)
+    newer = during.advance("v", [RunCache(tmp_path).write("v/99.arrow", rows, rows["$s"].to_numpy() + 10)], 0)
     after = compactor.between(newer, 11, 0)
-    assert [r.file for r in after.of("v")] == ["v/000000000010-c.arrow", "v/99.arrow"]
+    assert [r.file for r in after.of("v")] == ["v/000000000010-0-c.arrow", "v/99.arrow"]
     found = StateReader(cache, after.of("v"), ["$h", "$s", "k"]).scan(0)
     assert found is not None and sorted(found["n$n"].to_list()) == [3, 3, 3, 3, 99]
     compactor.close()
@@ -182,7 +186,9 @@ def test_a_merge_whose_runs_expired_while_it_waited_does_not_stop_the_flow(
     compactor._pool.submit(busy.wait)
     for number in range(FANOUT):
         rows = partials(0, 5, number)
-        version = version.advance("v", [write_run(tmp_path, f"v/{number}.arrow", rows, rows["$s"].to_numpy() + 10)], 0)
+        version = version.advance(
+            "v", [RunCache(tmp_path).write(f"v/{number}.arrow", rows, rows["$s"].to_numpy() + 10)], 0
+        )
     waiting = compactor.between(version, 10, 0)
     closed = waiting.advance("v", [], 10)
     assert closed.of("v") == ()

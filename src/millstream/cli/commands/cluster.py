@@ -11,6 +11,7 @@ from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import check_memory
 from millstream.cli.output import plural
 from millstream.errors import DefinitionError
+from millstream.units import format_bytes
 
 DEFAULT_DIR = "millstream-cluster"
 dir_option = click.option(
@@ -36,6 +37,7 @@ def command() -> None:
       millstream run flow.py --master spark://127.0.0.1:7077
       millstream cluster status                    processes, workers and applications
       millstream cluster down                      end it
+      millstream cluster pack environment.tar.gz   the Python environment, for executors that do not have it
     """  # noqa: D301 - click reads the control character \b
 
 
@@ -123,6 +125,32 @@ def down(folder: Path) -> None:
     ended = local_cluster.down(folder)
     names = ", ".join(m.name for m in ended)
     click.echo(f"ended {names}" if ended else f"no cluster is running in {folder.absolute()}")
+
+
+@command.command(short_help="Pack the Python environment for executors.")
+@click.argument("archive", metavar="ARCHIVE.tar.gz", type=click.Path(path_type=Path))
+@click.option("--lean", is_flag=True, help="Pack only Millstream and what it requires.")
+@click.option("--with", "more", metavar="PACKAGE", multiple=True, help="With --lean: a package more; may be repeated.")
+def pack(archive: Path, lean: bool, more: tuple[str, ...]) -> None:
+    """Pack this Python environment, with the interpreter, into an archive for executors.
+
+    Set `executor_environment` to the archive, in millstream.toml or MILLSTREAM_EXECUTOR_ENVIRONMENT. Spark then sends
+    it to every executor, and nothing but Java has to be installed there.
+
+    \b
+    Examples:
+      millstream cluster pack environment.tar.gz
+      millstream cluster pack environment.tar.gz --lean --with scikit-learn
+      MILLSTREAM_EXECUTOR_ENVIRONMENT=environment.tar.gz millstream run flow.py --master spark://host:7077
+    """  # noqa: D301 - click reads the control character \b
+    from millstream.engine.spark.environment import pack as packed
+    from millstream.settings import EXECUTOR_ENVIRONMENT
+
+    EXECUTOR_ENVIRONMENT.read(archive)  # refuses another name
+    click.echo("packing the environment; this takes a minute ...", err=True)
+    done = packed(archive, lean=lean, more=more)
+    click.echo(f"{done.path}: {format_bytes(done.bytes)}, {plural(done.distributions, 'package')}")
+    click.echo(f"  export MILLSTREAM_EXECUTOR_ENVIRONMENT={shlex.quote(str(archive.absolute()))}", err=True)
 
 
 def _not_running(folder: Path) -> DefinitionError:

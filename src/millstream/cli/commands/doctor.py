@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import platform
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
+from millstream.cli.check_result import BROKEN, LOW, OK, CheckResult
+from millstream.cli.doctor_spark import check_spark, check_storage
 from millstream.cli.exit_codes import ExitCode
-from millstream.cli.options import home_option
-from millstream.cli.output import format_seconds, plural
-from millstream.errors import MillstreamError, plain
+from millstream.cli.options import home_option, master_option, state_option
+from millstream.cli.output import plural
+from millstream.errors import MillstreamError
+from millstream.result import text_table
 from millstream.settings import FILE as SETTINGS_FILE
+from millstream.state.storage import Storage
 from millstream.store.files import has_store
 
-OK, LOW, BROKEN = "ok", "low", "problem"
 _COLOURS = {OK: "green", LOW: "yellow", BROKEN: "red"}
 
 PYTHON = (3, 11)
@@ -32,36 +31,32 @@ DISK = {BROKEN: GIB // 2, LOW: 5 * GIB}
 PACKAGES = ("pyspark", "pyarrow", "polars", "duckdb", "sqlglot")
 
 
-@dataclass(frozen=True)
-class CheckResult:
-    """One line of the report."""
-
-    what: str
-    state: str
-    text: str
-    repair: str = ""
-
-
 @click.command(short_help="Check this machine and the home, with repairs.")
 @home_option(text="The home to check.")
+@master_option()
+@state_option()
 @click.pass_context
-def command(ctx: click.Context, home: Path) -> None:
+def command(ctx: click.Context, home: Path, spark_master: str | None, state: str | None) -> None:
     """Check this machine: Java, Python, memory, disk, packages, the home, and Spark itself.
 
     Every line reports ok, low or problem, and the repair. Spark is started and runs a small job, which takes some
-    10 seconds. The exit code is 1 when there is a problem.
+    10 seconds. With --master or --state, every executor is checked too: versions of Python, Java and packages, whether
+    it reads and writes where state is, and its clock. The exit code is 1 when there is a problem.
 
     \b
     Examples:
       millstream doctor
       millstream doctor --home ./millstream-home
+      millstream doctor --master spark://host:7077 --state s3://bucket/prefix
     """  # noqa: D301 - click reads the control character \b
     broken = 0
-    for finding in findings(home):
+    for finding in findings(home, spark_master, state):
         mark = click.style(finding.state.ljust(7), fg=_COLOURS[finding.state], bold=finding.state != OK)
-        click.echo(f"{mark}  {finding.what.ljust(8)}  {finding.text}")
+        click.echo(f"{mark}  {finding.what.ljust(9)}  {finding.text}")
         if finding.repair:
-            click.echo(f"{' ' * 19}{click.style('repair:', fg='cyan')} {finding.repair}")
+            click.echo(f"{' ' * 20}{click.style('repair:', fg='cyan')} {finding.repair}")
+        if finding.table:
+            click.echo(text_table(list(finding.table[0]), [list(r) for r in finding.table[1:]]))
         broken += finding.state == BROKEN
     if broken:
         click.echo(f"\n{plural(broken, 'problem')} to repair")
@@ -69,7 +64,7 @@ def command(ctx: click.Context, home: Path) -> None:
     click.echo("\nready: try `millstream demo`")
 
 
-def findings(home: Path) -> Iterator[CheckResult]:
+def findings(home: Path, master: str | None = None, state: str | None = None) -> Iterator[CheckResult]:
     """Yield each check when it is done, the slow one last."""
     java = check_java()
     yield java
@@ -78,10 +73,28 @@ def findings(home: Path) -> Iterator[CheckResult]:
     yield check_memory()
     yield check_disk(home)
     yield check_home(home)
+    storage = None
+    try:
+        storage = _storage(home, state)
+    except MillstreamError as error:
+        yield CheckResult("state", BROKEN, error.message, error.hint or "")
+    if storage is not None:
+        yield (found := check_storage(storage))
+        storage = storage if found.state == OK else None
     if java.state == OK:
-        yield check_spark()
+        yield from check_spark(home, master, storage, executors=master is not None or state is not None)
     else:
         yield CheckResult("spark", BROKEN, "not tried, because it needs Java")
+
+
+def _storage(home: Path, state: str | None) -> Storage | None:
+    """The storage outside the home, that is named or that the home has recorded."""
+    from millstream.runtime.state_location import StateUri, recorded
+    from millstream.settings import STATE, find
+
+    named = find(STATE, state, home=home).value
+    uri = StateUri.parse(named) if named else recorded(home).uri
+    return None if uri is None else uri.storage(home)
 
 
 def check_java() -> CheckResult:
@@ -264,41 +277,3 @@ def lock_owner(path: Path) -> str | None:
     except OSError:
         pass
     return None
-
-
-def check_spark() -> CheckResult:
-    """Check that Spark starts, counts, and reaches Python on its executors."""
-    from millstream.engine.spark import session
-
-    with tempfile.TemporaryDirectory(prefix="millstream-doctor-", ignore_cleanup_errors=True) as folder:
-        try:
-            begun = time.perf_counter()
-            spark = session.start(Path(folder) / "spark.log")
-            started = time.perf_counter()
-            answer = spark.range(1000).mapInArrow(_same, "id BIGINT").count()
-            counted = time.perf_counter()
-        except MillstreamError as error:
-            return CheckResult(
-                "spark", BROKEN, "; ".join(p for p in (error.message, error.detail) if p), error.hint or ""
-            )
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
-            problem = plain(next(iter(str(error).strip().splitlines()), ""))
-            return CheckResult("spark", BROKEN, f"a small job failed: {problem}")
-        finally:
-            _quietly(session.stop)
-    if answer != 1000:
-        return CheckResult("spark", BROKEN, f"a small job counted {answer} of 1000 rows", "reinstall pyspark")
-    start, job = format_seconds(started - begun), format_seconds(counted - started)
-    return CheckResult("spark", OK, f"started in {start}, first job with a Python worker in {job}")
-
-
-def _same(batches: Iterator[Any]) -> Iterator[Any]:
-    """Return batches unchanged, on an executor."""
-    yield from batches
-
-
-def _quietly(work: Callable[[], None]) -> None:
-    try:
-        work()
-    except Exception:  # noqa: BLE001 - what Spark says while it goes must not hide what was found
-        return

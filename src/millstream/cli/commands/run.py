@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from millstream.cli.options import DEFAULT_HOME, home_option, master_option, memory_option
+from millstream.cli.options import DEFAULT_HOME, home_option, master_option, memory_option, state_option
 from millstream.cli.output import format_seconds, plural
 from millstream.errors import EngineFailed
 
@@ -48,6 +48,7 @@ BROKEN = ("failed", "crash loop")
 )
 @memory_option()
 @master_option()
+@state_option()
 def command(
     flow_file: Path,
     home: Path,
@@ -57,6 +58,7 @@ def command(
     take_over: bool,
     memory: str | None,
     spark_master: str | None,
+    state: str | None,
 ) -> None:
     """Run the flows of a Python file, or the statements of a file of SQL.
 
@@ -80,6 +82,7 @@ def command(
       millstream run flow.py --home /data/home --flow auctions
       millstream run flow.py --standby active      in a second terminal: resumes when the first run dies
       millstream run flow.py --master spark://127.0.0.1:7077     on a cluster; see `millstream cluster`
+      millstream run flow.py --master spark://host:7077 --state s3://bucket/prefix
     """  # noqa: D301 - click reads the control character \b
     if flow_file.suffix == ".sql":
         from millstream.cli.run_sql import run_sql
@@ -89,6 +92,7 @@ def command(
             home,
             memory,
             spark_master,
+            state,
             until_caught_up=until_caught_up,
             name=name,
             standby=standby,
@@ -107,7 +111,9 @@ def command(
     with (
         display() as show,
         stop_on_signals(lambda: show.note("stopping after the current epoch ...")) as stop,
-        owned(loaded.flows, home, memory, spark_master, stop, show, standby=standby, take_over=take_over) as owning,
+        owned(
+            loaded.flows, home, memory, spark_master, state, stop, show, standby=standby, take_over=take_over
+        ) as owning,
     ):
         if owning is None:
             return

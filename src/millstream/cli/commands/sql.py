@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.options import Settings, format_option, home_option, master_option, memory_option
+from millstream.cli.options import Settings, format_option, home_option, master_option, memory_option, state_option
 
 
 @click.command(short_help="Open the SQL shell, or run statements.")
@@ -25,6 +25,7 @@ from millstream.cli.options import Settings, format_option, home_option, master_
 @format_option("table", "csv", "json", "arrow")
 @memory_option()
 @master_option()
+@state_option()
 @click.pass_obj
 def command(
     settings: Settings,
@@ -34,6 +35,7 @@ def command(
     form: str,
     memory: str | None,
     spark_master: str | None,
+    state: str | None,
 ) -> None:
     """Open the SQL shell: define views, query them, watch them change. Or run statements and leave.
 
@@ -59,7 +61,7 @@ def command(
     if not scripts and not interactive:
         scripts = [(sys.stdin.read(), "stdin")]
     output = AnswerPrinter(form)
-    with connected(home, memory, spark_master) as connection:
+    with connected(home, memory, spark_master, state) as connection:
         if interactive:
             from millstream.cli.shell.prompt import make_prompt
 

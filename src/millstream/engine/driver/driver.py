@@ -34,7 +34,7 @@ from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.stored_table import StoredTable
 from millstream.plan.parts import Op, Project
 from millstream.plan.plan import Plan, PlannedView, Scan
-from millstream.state.run import StateRun, write_run
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
 
@@ -43,7 +43,13 @@ class EpochDriver:
     """The results of an epoch so far, by the number of the view in the plan."""
 
     def __init__(
-        self, plan: Plan, cache: RunCache, version: Version, given: EpochInput, expressions: Expressions
+        self,
+        plan: Plan,
+        cache: RunCache,
+        version: Version,
+        given: EpochInput,
+        expressions: Expressions,
+        answers: Path,
     ) -> None:
         self.plan, self.cache, self.version, self.given = plan, cache, version, given
         self.expressions = expressions
@@ -62,7 +68,7 @@ class EpochDriver:
         self.handed: dict[str, pl.DataFrame] = {}
         """By view: the changes of its operator, if it feeds others."""
         self.errors = Errors()
-        self.services = DriverServices(plan, expressions, cache.root.parent / "answers", given.number, self._set_aside)
+        self.services = DriverServices(plan, expressions, answers, given.number, self._set_aside)
         self._inputs = plan.inputs
         self._downstream = [plan.downstream[v.name] for v in plan.views]
         self.clocks = {
@@ -189,7 +195,7 @@ class EpochDriver:
                 into.setdefault(i, []).append(given)
         self.dropped[i] = list(outcome.dropped)
         self._failed(view, outcome)
-        return write_outcome(self.cache.root, operator, outcome, f"{self.given.number:012d}-{self.given.attempt}")
+        return write_outcome(self.cache, operator, outcome, f"{self.given.number:012d}-{self.given.attempt}")
 
     def _clock(self, i: int) -> OperatorClock:
         """The clock of an operator. With a time to live, it includes the newest event time of the epoch."""
@@ -361,10 +367,10 @@ def states_of(
     }
 
 
-def write_outcome(root: Path, operator: Operator, outcome: Outcome, name: str) -> list[StateRun]:
+def write_outcome(cache: RunCache, operator: Operator, outcome: Outcome, name: str) -> list[StateRun]:
     """Write the rows that an operator keeps, as runs with this name."""
     return [
-        write_run(root, f"{operator.state_step(spec)}/{name}.arrow", *outcome.state_rows[spec.name])
+        cache.write(f"{operator.state_step(spec)}/{name}.arrow", *outcome.state_rows[spec.name])
         for spec in operator.states
         if spec.name in outcome.state_rows
     ]

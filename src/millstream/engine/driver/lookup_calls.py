@@ -23,8 +23,8 @@ from millstream import paths
 from millstream.kernels.python.by_key import KEY
 from millstream.kernels.python.lookup import answers, lookup_keys
 from millstream.plan.operators.python.lookup import AsyncLookup
+from millstream.state.durable import write_durably
 from millstream.state.ipc import ipc_bytes
-from millstream.state.run import write_durably
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """How long, in seconds, a call waits before a retry; the pause grows with each retry."""

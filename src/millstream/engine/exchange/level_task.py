@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import orjson
 import polars as pl
@@ -31,6 +30,7 @@ from millstream.kernels.kernel import NO_SERVICES, Services, advance
 from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.model.reserved import OP
 from millstream.state.shard import RunCache, shard_range
+from millstream.state.storage import Storage
 from millstream.state.version import Version
 
 
@@ -40,7 +40,7 @@ class LevelTask:
 
     level: int
     routes: Routes
-    root: str
+    state: Storage
     epoch: int
     attempt: int
     version: Version
@@ -66,8 +66,8 @@ class LevelTask:
                     newest[source] = max(time, newest.get(source, time))
             yield parcel.batch
         sender = Sender((self.level << 20) + shard, shard)
-        cache = _cache(self.root)
-        cache.keep(self.version.files)
+        cache = _cache(self.state)
+        cache.keep(self.version.files, self.epoch)
         for node in self.nodes:
             if node.number not in self.routes.whole or shard == 0:
                 yield from self._operator(node, mine, newest, cache, shard, attempt, sender)
@@ -98,7 +98,7 @@ class LevelTask:
             )
         outcome = advance(operator, inputs, states, clock, self.services)
         name = f"{self.epoch:012d}-{self.attempt}-{shard}-{attempt}"
-        for run in write_outcome(cache.root, operator, outcome, name):
+        for run in write_outcome(cache, operator, outcome, name):
             yield sender.data(RUN, node.number, orjson.dumps(run.to_json()))
         yield from self._reported(node, outcome, sender)
         if outcome.changes is not None and len(outcome.changes):
@@ -134,7 +134,7 @@ def _frames(parcels: Iterable[Parcel]) -> list[pl.DataFrame]:
     return [p.rows() for p in sorted(parcels, key=lambda p: p.place)]
 
 
-@functools.cache
-def _cache(root: str) -> RunCache:
+@functools.lru_cache(maxsize=32)
+def _cache(state: Storage) -> RunCache:
     """The open runs of a worker process: the next task finds them mapped."""
-    return RunCache(Path(root), verify=False)
+    return RunCache(state, verify=False)

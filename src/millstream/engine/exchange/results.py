@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import orjson
 import polars as pl
 import pyarrow as pa
 
-from millstream import paths
 from millstream.connect.port import SinkPart
 from millstream.engine.exchange.parcels import (
     CHANGES,
@@ -32,6 +30,7 @@ from millstream.errors import SinkError
 from millstream.kernels.intake import Intake, Tally
 from millstream.kernels.outcome import Dropped, Failure
 from millstream.state.run import StateRun
+from millstream.state.storage import Storage
 
 
 @dataclass
@@ -63,26 +62,27 @@ class Results:
     operators: dict[int, OperatorResult] = field(default_factory=dict)
 
 
-def opened(batches: Iterable[pa.RecordBatch], files: Path | None = None) -> Results:
+def opened(batches: Iterable[pa.RecordBatch], files: Storage | None = None) -> Results:
     """Open the parcels that arrived in the driver, in an order that does not depend on the shuffle. Raises the
     SinkError of a task that could not write to a sink.
     """
     results = Results()
-    for parcel in sorted(parcels_of(batches), key=lambda p: p.place):
+    parcels = sorted(parcels_of(batches), key=lambda p: p.place)
+    for parcel in parcels:
         if parcel.kind == COUNTS:
             _count(results, parcel)
         elif parcel.kind == ROWS:
             results.rows.setdefault(parcel.view, []).append(parcel.rows())
         elif parcel.view >= 0:
             _add(results.operators.setdefault(parcel.view, OperatorResult()), parcel, files)
+    if files is not None:
+        files.delete(bytes(p.payload).decode() for p in parcels if p.kind == FILE)  # the mappings stay
     return results
 
 
-def forget_changes(files: Path, epoch: int) -> None:
+def forget_changes(files: Storage, epoch: int) -> None:
     """Remove the files of changes that earlier epochs, or earlier attempts at this one, have left."""
-    for path in files.glob("*") if files.exists() else ():
-        if int(path.name.lstrip(".").partition("-")[0]) <= epoch:
-            paths.delete_file(path, missing_ok=True)
+    files.delete(n for n in files.names() if int(n.lstrip(".").partition("-")[0]) <= epoch)
 
 
 def _count(results: Results, parcel: Parcel) -> None:
@@ -92,7 +92,7 @@ def _count(results: Results, parcel: Parcel) -> None:
     results.partials[parcel.view] = results.partials.get(parcel.view, 0) + counts["partials"]
 
 
-def _add(result: OperatorResult, parcel: Parcel, files: Path | None) -> None:
+def _add(result: OperatorResult, parcel: Parcel, files: Storage | None) -> None:
     kind = parcel.kind
     if kind == RUN:
         result.runs.append(StateRun.from_json(orjson.loads(parcel.payload)))
@@ -102,8 +102,7 @@ def _add(result: OperatorResult, parcel: Parcel, files: Path | None) -> None:
         result.final.append(parcel.rows().to_arrow())
     elif kind == FILE:
         assert files is not None
-        with pa.memory_map(str(files / bytes(parcel.payload).decode())) as file:
-            result.final.append(pa.ipc.open_file(file).read_all())
+        result.final.append(pa.ipc.open_file(files.map(bytes(parcel.payload).decode())).read_all())
     elif kind == PART:
         result.parts.append(SinkPart(**orjson.loads(parcel.payload)))
     elif kind == REFUSED:

@@ -15,7 +15,6 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
-from millstream import paths
 from millstream.connect.port import PartsWriter
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.driver.update_pairs import paired
@@ -29,7 +28,9 @@ from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.operator import Operator
 from millstream.plan.plan import Plan, PlannedView
+from millstream.state.ipc import ipc_bytes
 from millstream.state.shard import shard_of
+from millstream.state.storage import Storage
 
 FILE_BYTES = 1 << 20
 """Finished changes of more bytes than this become a file that the driver maps; smaller ones travel as a parcel."""
@@ -43,8 +44,8 @@ class Routes:
     shards: int
     whole: frozenset[int]
     """The operators that run in one shard in this epoch, over all of their state."""
-    files: str
-    """The folder for files of finished changes."""
+    files: Storage
+    """The storage for files of finished changes."""
     parts: Mapping[int, PartsWriter] = field(default_factory=dict)
     """The views whose finished changes tasks write to their sink."""
 
@@ -77,9 +78,8 @@ class Routes:
         elif final.estimated_size() <= FILE_BYTES:
             yield from sender.rows(FINAL, node.number, final)
         else:
-            path = Path(self.files) / file
-            write_table(path, final.to_arrow())
-            yield sender.data(FILE, node.number, path.name.encode())
+            self.files.put(file, ipc_bytes(final.to_arrow()))
+            yield sender.data(FILE, node.number, file.encode())
 
     def _part(self, node: GraphNode, final: pl.DataFrame, sender: Sender, file: str) -> pa.RecordBatch:
         """Write changes to the sink of their view. The driver gets the name of the part, or the error."""
@@ -149,15 +149,6 @@ def in_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows by the columns that give their order, if they have such columns; without these columns."""
     order = [c for c in rows.columns if c.startswith(ORDER)]
     return rows.sort(order, maintain_order=True).drop(order) if order else rows
-
-
-def write_table(path: Path, table: pa.Table) -> None:
-    """Write a table as an Arrow file that appears under its name when it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temp = path.with_name(f".{path.name}.tmp")
-    with pa.OSFile(str(temp), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    paths.rename(temp, path)
 
 
 def _appended(node: GraphNode, rows: pl.DataFrame) -> pl.DataFrame:

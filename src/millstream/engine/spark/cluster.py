@@ -12,8 +12,10 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from millstream.engine.spark import environment
 from millstream.engine.spark.class_archive import archive_options
 from millstream.errors import EngineFailed
 from millstream.state.shard import KEY_GROUPS
@@ -74,15 +76,19 @@ def network_settings(master: str, driver_host: str) -> dict[str, str]:
     return settings
 
 
-def executor_settings(master: str, memory: str) -> dict[str, str]:
+def executor_settings(master: str, memory: str, home: Path) -> dict[str, str]:
     """The settings of executors in other processes; none for local masters, whose executors inherit all of it."""
     if is_local(master):
         return {}
+    packed = environment.archive_settings(home)
     archive = archive_options() if on_this_machine(master) else ()
     return {
         "spark.executor.memory": memory,
         "spark.executor.extraJavaOptions": " ".join(("-XX:+UseParallelGC", "-XX:+ExitOnOutOfMemoryError", *archive)),
-        "spark.executorEnv.PYTHONPATH": _python_path(),
+        **packed,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(
+            p for p in (environment.module_path() if packed else "", _python_path()) if p
+        ),
         "spark.executor.logs.rolling.strategy": "size",
         "spark.executor.logs.rolling.maxSize": str(20 * 2**20),
         "spark.executor.logs.rolling.maxRetainedFiles": "3",

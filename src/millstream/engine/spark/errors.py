@@ -16,11 +16,13 @@ from millstream.errors import (
     DiskFull,
     EngineFailed,
     EngineLost,
+    HomeDamaged,
     MemoryExceeded,
     MillstreamError,
     SchemaError,
     SourceMissing,
     SourceUnreadable,
+    StorageFailed,
     UserCodeFailed,
 )
 
@@ -86,11 +88,9 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
             "no space left on the disk",
             hint="free some space and start again; nothing that was committed is lost",
         )
-    if "millstream.errors.UserCodeFailed" in text or "UserCodeFailed:" in text:
-        said = re.search(r"UserCodeFailed: ([^\n]+)", text)
-        return UserCodeFailed(
-            said[1] if said else "user code failed", detail=where, hint="fix the function and start again"
-        )
+    of_task = _of_task(text, where)
+    if of_task is not None:
+        return of_task
     if (
         "FAILED_READ_FILE.FILE_NOT_EXIST" in condition
         or "FileNotFoundException" in text
@@ -125,6 +125,21 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         detail=_first(text, where),
         hint="the epoch was not committed; it is run again on the next start",
     )
+
+
+def _of_task(text: str, where: str | None) -> MillstreamError | None:
+    """The error that a task has met in user code, or in the state of its flow."""
+    if "UserCodeFailed:" in text or "millstream.errors.UserCodeFailed" in text:
+        called = re.search(r"UserCodeFailed: ([^\n]+)", text)
+        message = called[1] if called else "user code failed"
+        return UserCodeFailed(message, detail=where, hint="fix the function and start again")
+    said = re.search(r"millstream\.errors\.(HomeDamaged|StorageFailed): ([^\n]+)((?:\n  [^\n]+)*)", text)
+    if said is None:
+        return None
+    more = [line.strip() for line in said[3].splitlines() if line.strip()]
+    hint = next((m.removeprefix("hint: ") for m in more if m.startswith("hint: ")), None)
+    detail = next((m for m in more if not m.startswith("hint: ")), None)
+    return {"HomeDamaged": HomeDamaged, "StorageFailed": StorageFailed}[said[1]](said[2], detail=detail, hint=hint)
 
 
 def _message(condition: str, text: str) -> str:

@@ -57,7 +57,8 @@ def settings(log: Path, memory: str, master: str | None = None) -> dict[str, str
         "spark.app.name": "millstream",
         "spark.driver.memory": memory,
         **cluster.network_settings(chosen, find(DRIVER_HOST, home=home).value),
-        **cluster.executor_settings(chosen, find(EXECUTOR_MEMORY, home=home).value),
+        "spark.pyspark.python": sys.executable,
+        **cluster.executor_settings(chosen, find(EXECUTOR_MEMORY, home=home).value, home),
         "spark.hadoop.fs.defaultFS": "file:///",  # paths are those of the file system, whatever Hadoop is set to
         "spark.driver.extraJavaOptions": " ".join(
             (
@@ -86,7 +87,6 @@ def settings(log: Path, memory: str, master: str | None = None) -> dict[str, str
         "spark.cleaner.periodicGC.interval": "10min",
         "spark.sql.codegen.cache.maxEntries": "500",
         "spark.python.worker.reuse": "true",
-        "spark.pyspark.python": sys.executable,
         "spark.python.daemon.module": "millstream.engine.spark.worker_daemon",
         "spark.executorEnv.POLARS_MAX_THREADS": "1",  # one task per core is enough
         "spark.sql.legacy.timeParserPolicy": "CORRECTED",
@@ -106,8 +106,9 @@ def start(log: Path, *, memory: str = "2g", master: str | None = None, extra: Ma
         require_java()
         log.parent.mkdir(parents=True, exist_ok=True)
         log.with_suffix(".properties").write_text(LOG4J.format(path=log))
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         chosen: dict[str, Any] = {**settings(log, memory, master), **(extra or {})}
+        os.environ["PYSPARK_PYTHON"] = chosen["spark.pyspark.python"]
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         cluster.check_master(chosen["spark.master"])
         if "spark.driver.bindAddress" in chosen:
             os.environ.setdefault("SPARK_LOCAL_IP", chosen["spark.driver.bindAddress"])

@@ -29,8 +29,8 @@ class _Job:
 class Compactor:
     """Keeps the lists of runs short. Used by the flow's thread; large merges run in a separate thread."""
 
-    def __init__(self, cache: RunCache, operators: Sequence[Operator]) -> None:
-        self._cache = cache
+    def __init__(self, cache: RunCache, operators: Sequence[Operator], token: int = 0) -> None:
+        self._cache, self._token = cache, token
         self._steps: dict[str, tuple[list[str], Callable[[pl.DataFrame], np.ndarray]]] = {}
         for operator in operators:
             for number, spec in enumerate(operator.states):
@@ -46,7 +46,7 @@ class Compactor:
             runs = due(self._newer(version.of(step), step))
             if runs is None:
                 continue
-            name = f"{step}/{epoch:012d}-c.arrow"
+            name = f"{step}/{epoch:012d}-{self._token}-c.arrow"
             oldest = runs[0] is version.of(step)[0]
             if sum(r.rows for r in runs) <= AT_ONCE_ROWS:
                 version = version.replaced(step, runs, self._merge(step, name, runs, watermark, oldest))
@@ -84,7 +84,4 @@ class Compactor:
         self, step: str, name: str, runs: Sequence[StateRun], watermark: Micros, oldest: bool
     ) -> StateRun | None:
         columns, expiry = self._steps[step]
-        merged = merge(self._cache, self._cache.root, name, runs, columns, expiry, watermark, oldest=oldest)
-        if merged is not None:
-            self._cache.trust(merged)
-        return merged
+        return merge(self._cache, name, runs, columns, expiry, watermark, oldest=oldest)

@@ -7,10 +7,9 @@ version can be copied while the flow goes on. A process that has a file mapped k
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
-from millstream import paths
+from millstream.state.storage import Storage
 from millstream.state.version import Version
 
 KEPT_VERSIONS = 5
@@ -26,8 +25,10 @@ _OF_A_TASK = re.compile(r"\.?(\d{12})-\d+-\d+-\d+\.arrow(\.tmp)?")
 class Upkeep:
     """Removes the state files of one flow once nobody can need them."""
 
-    def __init__(self, root: Path, *, keep: int = KEPT_VERSIONS) -> None:
-        self._root, self._keep = root, keep
+    def __init__(
+        self, state: Storage, *, keep: int = KEPT_VERSIONS, is_pinned: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        self._state, self._keep, self._is_pinned = state, keep, is_pinned
         self._last: dict[str, int] = {}
         """file -> the last epoch whose version may name it."""
         self._leftovers: set[str] = set()
@@ -42,15 +43,15 @@ class Upkeep:
         self._leftovers = set()
         if epoch % SWEEP_EVERY == 0:
             self._sweep(epoch, version)
-        gone = [f for f, last in self._last.items() if last + self._keep < epoch]
+        gone = [f for f, last in self._last.items() if last + self._keep < epoch and not self._is_pinned(f)]
+        self._state.delete(gone)
         for file in gone:
-            paths.delete_file(self._root / file, missing_ok=True)
             del self._last[file]
         return gone
 
     def _sweep(self, epoch: int, version: Version) -> None:
         """Find the files that tasks wrote and the driver never learned of: a lost or repeated attempt left them."""
-        for file in files_in(self._root) - version.files:
+        for file in self._state.names() - version.files:
             name = _OF_A_TASK.fullmatch(file.rpartition("/")[2])
             if name is not None and int(name[1]) < epoch:
                 self._last.setdefault(file, int(name[1]))
@@ -59,16 +60,10 @@ class Upkeep:
         """Called at the start: what is there and not named by this version goes as soon as it is old enough. (What no
         version names was removed before, by `recovery.reconcile`.)
         """
-        self._leftovers = files_in(self._root) - version.files
+        self._leftovers = self._state.names() - version.files
 
 
-def files_in(root: Path) -> set[str]:
-    """The state files of a flow, as versions name them."""
-    return {str(path.relative_to(root)) for path in root.glob("*/*")}
-
-
-def remove_left_overs(root: Path, versions: Iterable[Version]) -> None:
+def remove_left_overs(state: Storage, versions: Iterable[Version]) -> None:
     """Remove what no committed version names: it was left by an epoch that died."""
     named = frozenset().union(*(v.files for v in versions))
-    for file in files_in(root) - named:
-        paths.delete_file(root / file, missing_ok=True)
+    state.delete(state.names() - named)

@@ -93,6 +93,7 @@ class FlowLoop:
         taps: Sequence[TapPort] = (),
         failpoint: Failpoint = lambda _: None,
         check_owner: Callable[[], None] = lambda: None,
+        is_pinned: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self.engine, self.ports, self.store, self.clock = engine, ports, store, clock
         self.plan: Plan = engine.plan
@@ -113,11 +114,11 @@ class FlowLoop:
         self._fail = failpoint
         self._check_owner = check_owner
         """Called before an epoch writes anything; raises when this process no longer owns the home."""
-        self._upkeep = Upkeep(root / "state")
+        self._upkeep = Upkeep(engine.cache.storage, is_pinned=is_pinned)
         self._fresh = True
         self._timers = Timers(self.plan, engine.cache)
-        self._compactor = Compactor(engine.cache, self.plan.stateful)
-        standing = reconcile(self.plan, store, self.book, root / "state", ports)
+        self._compactor = Compactor(engine.cache, self.plan.stateful, token)
+        standing = reconcile(self.plan, store, self.book, engine.cache.storage, ports)
         if standing is not None:
             self.number, self.now, self.version = standing.number, standing.now, standing.version
             self.watermarks.update({n: w for n, w in standing.watermarks.items() if n in self.watermarks})

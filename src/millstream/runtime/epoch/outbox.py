@@ -31,8 +31,8 @@ from millstream.errors import HomeDamaged
 from millstream.model.guarantees import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from millstream.plan.plan import Plan, PlannedView
 from millstream.runtime.epoch.parts_manifest import PartsManifest, staged_table
+from millstream.state.durable import write_durably
 from millstream.state.ipc import ipc_bytes
-from millstream.state.run import write_durably
 
 DONE = ".done"
 NO_PARTS: Mapping[str, Sequence[SinkPart]] = {}

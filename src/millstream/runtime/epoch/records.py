@@ -31,7 +31,7 @@ from millstream import paths
 from millstream.clock import BEGINNING, Micros
 from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, HomeTooNew
-from millstream.state.run import write_durably
+from millstream.state.durable import write_durably
 
 FORMAT = 2
 FAILED = "failed"

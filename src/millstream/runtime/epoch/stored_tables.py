@@ -23,8 +23,8 @@ from millstream import paths
 from millstream.errors import DiskFull, HomeDamaged
 from millstream.log.storage.files import encoded
 from millstream.runtime.home_dir import HINT
+from millstream.state.durable import sync_directory, write_durably
 from millstream.state.ipc import ipc_bytes
-from millstream.state.run import sync_directory, write_durably
 
 
 class StoredTables(Protocol):

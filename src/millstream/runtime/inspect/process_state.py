@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 import pyarrow as pa
 
@@ -13,6 +11,7 @@ from millstream.plan.operators.operator import view_of
 from millstream.runtime.epoch.progress import Progress
 from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
+from millstream.state.storage import Storage
 from millstream.state.version import Version
 from millstream.store.port import EpochRow
 
@@ -21,7 +20,7 @@ _TOUCHED = "$t"
 """The column that only they have."""
 
 
-def state_table(root: Path, row: EpochRow | None, view: str) -> pa.Table:
+def state_table(state: Storage, row: EpochRow | None, view: str) -> pa.Table:
     """Return the state of the process that computes a view, as of a committed epoch: a column for each key and each
     field.
     """
@@ -29,9 +28,9 @@ def state_table(root: Path, row: EpochRow | None, view: str) -> pa.Table:
     marks = {} if row is None else Progress.from_json(row.progress).watermarks.last
     after = min(marks.values(), default=BEGINNING)
     for step, runs in version.runs.items():
-        if view_of(step) != view or not runs or not _is_of_process(root, runs[0]):
+        if view_of(step) != view or not runs or not _is_of_process(state, runs[0]):
             continue
-        state_rows = StateReader(RunCache(root), runs, _UNIQUE).scan(after)
+        state_rows = StateReader(RunCache(state), runs, _UNIQUE).scan(after)
         if state_rows is not None:
             alive = state_rows.filter(~pl.col("$gone") & (pl.col("$x") > after))
             columns = [pl.col(c).alias(c.lstrip("@")) for c in state_rows.columns if not c.startswith("$")]
@@ -41,5 +40,5 @@ def state_table(root: Path, row: EpochRow | None, view: str) -> pa.Table:
     )
 
 
-def _is_of_process(root: Path, run: StateRun) -> bool:
-    return _TOUCHED in RunCache(root).open(run).batch(0)[0].columns
+def _is_of_process(state: Storage, run: StateRun) -> bool:
+    return _TOUCHED in RunCache(state).open(run).batch(0)[0].columns

@@ -31,13 +31,16 @@ from millstream.clock import Micros, SystemClock
 from millstream.errors import DefinitionError, HomeDamaged, HomeTooNew, MillstreamError, UnknownName
 from millstream.log.log import Log
 from millstream.model.connectors import check_name
+from millstream.runtime import state_location
 from millstream.runtime.epoch.records import RecordBook
 from millstream.runtime.epoch.stored_tables import SUMS
 from millstream.runtime.inspect.lag import hold_again, hold_for, release_for
 from millstream.runtime.recovery import catalog_file
 from millstream.runtime.recovery.reconcile import RUN_FORMAT, read_kinds
 from millstream.runtime.recovery.swap import Failpoint, Swap, sync_tree
-from millstream.state.run import disk_full_named, sync_directory, write_durably
+from millstream.runtime.state_location import StateLocation
+from millstream.state.durable import disk_full_named, sync_directory, write_durably
+from millstream.state.run import missing_run
 from millstream.state.version import Version
 from millstream.store.files import STORE_FILE, WAL_FILE, has_store, store_file
 from millstream.store.port import EpochRow
@@ -72,7 +75,7 @@ class Manifest:
 
 
 def save(
-    home: Path,
+    state: StateLocation,
     store: Any,
     log: Log,
     name: str,
@@ -83,6 +86,7 @@ def save(
 ) -> Path:
     """Save a checkpoint, even while flows run; returns its directory. Epochs wait only while the store is copied."""
     check_name(name, "checkpoint")
+    home = state.home
     folder = (to or home / FOLDER) / name
     if folder.exists():
         raise DefinitionError(
@@ -102,9 +106,10 @@ def save(
         ) from None
     rows: dict[str, EpochRow] = {}
     try:
-        with disk_full_named(unfinished):
-            store.copied(store_file(unfinished), lambda: rows.update(_collect(home, store, links)))
-            _copy_all(links, unfinished, rows)
+        with disk_full_named(unfinished), state.pins() as pinned:
+            store.copied(store_file(unfinished), lambda: rows.update(_collect(state, store, links, pinned)))
+            _copy_all(links, unfinished)
+            _copy_state(state, rows, unfinished)
             manifest = Manifest(name, now, {f: _flow_entry(r, store.generation(f)) for f, r in rows.items()}, {})
             _seal(unfinished, manifest)
         hold_for(name, {flow: entry["offsets"] for flow, entry in manifest.flows.items()}, log)
@@ -234,13 +239,20 @@ def restore(home: Path, name: str, *, failpoint: Failpoint = lambda _: None) -> 
 
     folder = find(home, name)
     manifest = verify(folder)
+    state = state_location.recorded(home)
     swap = Swap(home, f"restore of the checkpoint {manifest.name}", failpoint=failpoint)
     try:
         with disk_full_named(swap.folder):
+            if not state.in_home:
+                _put_state(folder, state := state.moved(), manifest)
+                for name_of in (state_location.FILE, state_location.COPY):
+                    swap.put(name_of).write_bytes(state.encoded())
             shutil.copyfile(store_file(folder), swap.put(STORE_FILE))
             swap.aside(WAL_FILE)
             flows = {p.name for place in (home, folder) for p in (place / "flows").glob("*")}
             for part in ("tables", *(f"flows/{flow}/{part}" for flow in sorted(flows) for part in OF_FLOW)):
+                if part.endswith("/state") and not state.in_home:
+                    continue
                 if (folder / part).exists():
                     shutil.copytree(folder / part, swap.put(part))
                 else:
@@ -259,6 +271,14 @@ def restore(home: Path, name: str, *, failpoint: Failpoint = lambda _: None) -> 
         swap.cancel()
         raise
     return swap.commit()
+
+
+def _put_state(folder: Path, state: StateLocation, manifest: Manifest) -> None:
+    """Write the runs of a checkpoint to a new place outside the home."""
+    for flow in manifest.flows:
+        source = folder / "flows" / flow / "state"
+        for path in sorted(p for p in source.rglob("*") if p.is_file()):
+            state.of(flow).runs.put(str(path.relative_to(source)), path.read_bytes())
 
 
 def undone(home: Path, name: str) -> list[str]:
@@ -288,10 +308,11 @@ def crc_of(path: Path) -> int:
     return crc
 
 
-def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
-    """Capture everything that belongs to the last epoch of every flow; no epoch is committed in the meantime. Runs and
-    tables are never rewritten, so a hard link is enough to keep them; the rest is copied.
+def _collect(state: StateLocation, store: Any, links: Path, pinned: list[tuple[str, str]]) -> dict[str, EpochRow]:
+    """Capture everything that belongs to the last epoch of every flow; no epoch is committed in the meantime. Runs are
+    pinned. Versions of tables are never rewritten, so a hard link is enough to keep them; the rest is copied.
     """
+    home = state.home
     (links / catalog_file.FILE).write_bytes(catalog_file.encode(_defined(home)))
     rows: dict[str, EpochRow] = {}
     for flow in store.flows():
@@ -299,8 +320,7 @@ def _collect(home: Path, store: Any, links: Path) -> dict[str, EpochRow]:
         if last is None:
             continue
         rows[flow] = last
-        for file in Version.from_json(last.version).files:
-            _take(root / "state" / file, links / "flows" / flow / "state" / file, link=True)
+        state.pin(pinned, flow, Version.from_json(last.version).files)
         book = RecordBook(root / "epochs")
         records = [book.path(n) for n in book.numbers() if n <= last.number]
         for path in (*records, *(root / "sources").glob("[!.]*")):
@@ -335,26 +355,32 @@ def _take(path: Path, to: Path, *, link: bool) -> None:
         shutil.copyfile(path, to)  # a disk without links
 
 
-def _copy_all(links: Path, to: Path, rows: Mapping[str, EpochRow]) -> None:
-    """Copy everything without sharing files with the home, so that one failure does not damage both. State is verified
-    during the copy.
-    """
-    crcs = {
-        f"flows/{flow}/state/{run.file}": run.crc
-        for flow, row in rows.items()
-        for runs in Version.from_json(row.version).runs.values()
-        for run in runs
-    }
+def _copy_state(state: StateLocation, rows: Mapping[str, EpochRow], to: Path) -> None:
+    """Copy the runs of the last versions, and verify them."""
+    for flow, row in rows.items():
+        storage = state.of(flow).runs
+        for run in (r for of in Version.from_json(row.version).runs.values() for r in of):
+            try:
+                content = storage.map(run.file)
+            except FileNotFoundError:
+                raise missing_run(storage, run) from None
+            if content.size != run.bytes or zlib.crc32(content) != run.crc:
+                raise HomeDamaged(
+                    f"the state file {storage.place(run.file)} does not match its checksum",
+                    detail="no checkpoint was created",
+                    hint="`millstream repair` says what can be done",
+                )
+            target = to / "flows" / flow / "state" / run.file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+
+def _copy_all(links: Path, to: Path) -> None:
+    """Copy everything without sharing files with the home, so that one failure does not damage both."""
     for path in sorted(p for p in links.rglob("*") if p.is_file()):
         name = str(path.relative_to(links))
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, to / name)
-        if name in crcs and crc_of(to / name) != crcs[name]:
-            raise HomeDamaged(
-                f"the state file {name} of the home does not match its checksum",
-                detail="no checkpoint was created",
-                hint="`millstream repair` says what can be done",
-            )
 
 
 def _seal(folder: Path, manifest: Manifest) -> None:

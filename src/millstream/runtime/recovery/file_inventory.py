@@ -23,6 +23,8 @@ KINDS: tuple[tuple[str, str, str], ...] = (
     ("store", RECORDS, "(" + "|".join(re.escape(f) for f in STORE_FILES) + ")"),
     ("catalog", NOTES, r"catalog\.json"),
     ("copy of the catalog", REBUILT, r"catalog\.json\.copy"),
+    ("place of the state", NOTES, r"state\.json"),
+    ("copy of the place of the state", REBUILT, r"state\.json\.copy"),
     ("epoch record", NOTES, _FLOW + r"epochs/\d{12}\.json"),
     ("state run", RECORDS, _FLOW + r"state/[^/]+/\d{12}-[^/]+\.arrow"),
     ("kinds of sources", REBUILT, _FLOW + r"sources/kinds\.json"),

@@ -19,7 +19,7 @@ from millstream.errors import HomeDamaged
 from millstream.log.storage.files import encoded
 from millstream.runtime.epoch.progress import Progress, count
 from millstream.runtime.home_dir import HINT
-from millstream.state.run import sync_directory, write_durably
+from millstream.state.durable import sync_directory, write_durably
 
 
 class StopNote:

@@ -17,10 +17,13 @@ from millstream.clock import Micros
 from millstream.connect.port import SourcePort
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed
 from millstream.plan.plan import Plan
-from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS, files_in, remove_left_overs
+from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS, remove_left_overs
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
-from millstream.state.run import write_durably
+from millstream.runtime.state_location import recorded
+from millstream.state.durable import write_durably
+from millstream.state.run import missing_run
+from millstream.state.storage import Storage
 from millstream.state.version import Version
 from millstream.store.files import has_store, store_file
 from millstream.store.port import EpochRow, EpochStore
@@ -55,7 +58,7 @@ class Problem:
 
 
 def reconcile(
-    plan: Plan, store: EpochStore, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]
+    plan: Plan, store: EpochStore, book: RecordBook, state: Storage, ports: Mapping[str, SourcePort]
 ) -> Standing | None:
     """Return where the flow resumes; None when it has not run yet. Raises if the parts are inconsistent."""
     check(plan, store, book, state, ports)
@@ -73,7 +76,7 @@ def reconcile(
     return Standing(last.number, last.clock["now"], mine, last.clock["watermarks"])
 
 
-def check(plan: Plan, store: EpochStore, book: RecordBook, state: Path, ports: Mapping[str, SourcePort]) -> None:
+def check(plan: Plan, store: EpochStore, book: RecordBook, state: Storage, ports: Mapping[str, SourcePort]) -> None:
     """Raise the first problem, if any; changes nothing."""
     last = store.last(plan.flow)
     for problem in (*of_records(plan.flow, last, book), *of_state(last, state, _steps(plan))):
@@ -90,10 +93,11 @@ def check_store(home: Path) -> None:
         raise HomeDamaged(
             f"the store {store_file(home)} is missing", detail=f"the table `{table}` was stored in it", hint=HINT
         )
+    state = recorded(home)
     for root in sorted((home / "flows").glob("*")):
         book = RecordBook(root / "epochs")
         committed = book.newest() > 1 or _closed(book, 1)
-        if committed or (not book.newest() and files_in(root / "state")):
+        if committed or (not book.newest() and state.of(root.name).runs.names()):
             raise HomeDamaged(
                 f"the store {store_file(home)} is missing",
                 detail=f"the flow `{root.name}` has committed epochs to it",
@@ -147,7 +151,7 @@ def _of_record(flow: str, last: EpochRow | None, record: EpochRecord, book: Reco
         yield Problem(ELSEWHERE, error, str(record.epoch))
 
 
-def of_state(last: EpochRow | None, state: Path, steps: frozenset[str] | None = None) -> Iterator[Problem]:
+def of_state(last: EpochRow | None, state: Storage, steps: frozenset[str] | None = None) -> Iterator[Problem]:
     """Check that the files of the last version exist with the right length. Their content is verified when they are
     opened.
     """
@@ -157,22 +161,23 @@ def of_state(last: EpochRow | None, state: Path, steps: frozenset[str] | None = 
         for run in runs:
             if run.get("format", RUN_FORMAT) > RUN_FORMAT:
                 raise HomeTooNew(
-                    f"the state file {state / run['file']} has format {run['format']}, and this Millstream knows "
+                    f"the state file {state.place(run['file'])} has format {run['format']}, and this Millstream knows "
                     f"formats up to {RUN_FORMAT}",
                     detail="it was written by a newer version; nothing was touched",
                     hint="upgrade: pip install --upgrade millstream",
                 )
     version = Version.from_json(last.version)
-    for step, files in sorted(version.runs.items()):
-        for run in files if steps is None or step in steps else ():
-            path = state / run.file
-            if not path.exists():
-                yield Problem(STATE, HomeDamaged(f"the state file {path} is missing", hint=HINT), run.file)
-            elif path.stat().st_size != run.bytes:
-                error = HomeDamaged(
-                    f"the state file {path} has {path.stat().st_size} bytes instead of {run.bytes}", hint=HINT
-                )
-                yield Problem(STATE, error, run.file)
+    runs = [r for step, of in sorted(version.runs.items()) for r in of if steps is None or step in steps]
+    sizes = state.sizes(r.file for r in runs)
+    for run in runs:
+        size = sizes.get(run.file)
+        if size is None:
+            yield Problem(STATE, missing_run(state, run), run.file)
+        elif size != run.bytes:
+            error = HomeDamaged(
+                f"the state file {state.place(run.file)} has {size} bytes instead of {run.bytes}", hint=HINT
+            )
+            yield Problem(STATE, error, run.file)
 
 
 def of_sources(

@@ -9,6 +9,7 @@ sources.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from millstream.connect import file_parts
 from millstream.connect.sinks import Reach
 from millstream.errors import HomeDamaged, HomeTooNew, MillstreamError, RecoveryFailed, UnknownName
 from millstream.log.log import Log
+from millstream.runtime import state_location
 from millstream.runtime.epoch import outbox
-from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS, files_in
+from millstream.runtime.epoch.kept_versions import KEPT_VERSIONS
 from millstream.runtime.epoch.parts_manifest import PartsManifest, staged_table
 from millstream.runtime.epoch.records import RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
@@ -32,12 +34,16 @@ from millstream.runtime.recovery.repair_actions import (
     Restore,
     asides,
     copied,
+    deleted,
     message_of,
     rewritten,
+    stored,
 )
 from millstream.runtime.recovery.source_checks import cannot_begin, source_problems, wrong_offsets
 from millstream.runtime.recovery.swap import FOLDER, Failpoint, Swap, finish
+from millstream.runtime.state_location import StateLocation
 from millstream.runtime.supervision.lease import HomeLock
+from millstream.state.storage import Storage
 from millstream.state.version import Version
 from millstream.store.files import has_store, open_store, store_file
 from millstream.store.port import EpochRow
@@ -167,7 +173,8 @@ def _flow(
     home: Path, flow: str, rows: Sequence[EpochRow], numbers: Mapping[str, int], *, rebuild: bool
 ) -> Iterator[Finding]:
     root, last = paths.flow_folder(home, flow), rows[0] if rows else None
-    book, state = RecordBook(root / "epochs"), root / "state"
+    book, location = RecordBook(root / "epochs"), state_location.recorded(home)
+    state = location.of(flow).runs
     if rebuild:
         yield _rebuilt(home, flow, last, "it is recomputed")
         return
@@ -178,12 +185,11 @@ def _flow(
         if donor is None:
             yield Finding(flow, message, "", back=True)
         else:
-            yield Finding(
-                flow, message, f"the same file is taken from {donor}", do=copied(donor, f"flows/{flow}/state/{file}")
-            )
+            put = copied(donor, f"flows/{flow}/state/{file}") if location.in_home else stored(donor, state, file)
+            yield Finding(flow, message, f"the same file is taken from {donor}", do=put)
     for problem in reconcile.of_records(flow, last, book):
         yield _of_record(home, flow, last, book, problem)
-    yield from _left_overs(flow, rows, state)
+    yield from _left_overs(flow, rows, location)
     yield from _undelivered(flow, root / "out", last, numbers)
     yield from _short_topics(home, flow, last, numbers)
     yield from _stopped(flow, root / "stopped.json", last)
@@ -210,14 +216,14 @@ def _of_record(home: Path, flow: str, last: EpochRow | None, book: RecordBook, p
     return Finding(flow, message, would, do=asides(flow, [book.path(epoch)]))
 
 
-def _broken(last: EpochRow | None, state: Path) -> Iterator[tuple[str, str]]:
+def _broken(last: EpochRow | None, state: Storage) -> Iterator[tuple[str, str]]:
     """Find state files of the last version that do not match their checksums, and what is wrong with them."""
     wrong = {p.where: message_of(p.error) for p in reconcile.of_state(last, state)}
     yield from wrong.items()
     for runs in Version.from_json(last.version if last is not None else {}).runs.values():
         for run in runs:
-            if run.file not in wrong and crc_of(state / run.file) != run.crc:
-                yield run.file, f"the state file {state / run.file} does not match its checksum"
+            if run.file not in wrong and zlib.crc32(state.map(run.file)) != run.crc:
+                yield run.file, f"the state file {state.place(run.file)} does not match its checksum"
 
 
 def _donor(home: Path, flow: str, file: str, last: EpochRow | None) -> Path | None:
@@ -232,13 +238,16 @@ def _donor(home: Path, flow: str, file: str, last: EpochRow | None) -> Path | No
     return None
 
 
-def _left_overs(flow: str, rows: Sequence[EpochRow], state: Path) -> Iterator[Finding]:
+def _left_overs(flow: str, rows: Sequence[EpochRow], location: StateLocation) -> Iterator[Finding]:
+    state = location.of(flow).runs
     named: frozenset[str] = frozenset().union(*(Version.from_json(r.version).files for r in rows))
     number = rows[0].number if rows else 0
-    left = sorted(f for f in files_in(state) - named if _epoch_of(f) > number)  # an unused merge is normal
+    left = sorted(f for f in state.names() - named if _epoch_of(f) > number)  # an unused merge is normal
     if left:
-        problem = f"{len(left)} state files of failed epochs are left over, the first is {state / left[0]}"
-        yield Finding(flow, problem, "they are removed", do=asides(None, [state / f for f in left]), harmless=True)
+        problem = f"{len(left)} state files of failed epochs are left over, the first is {state.place(left[0])}"
+        folder = paths.flow_folder(location.home, flow) / "state"
+        do = asides(None, [folder / f for f in left]) if location.in_home else deleted(state, left)
+        yield Finding(flow, problem, "they are removed", do=do, harmless=True)
 
 
 def _epoch_of(file: str) -> int:

@@ -12,6 +12,7 @@ from millstream.connect.port import SourceSlice
 from millstream.errors import MillstreamError
 from millstream.runtime.epoch.records import EpochRecord, RecordBook, written
 from millstream.runtime.recovery.swap import Swap
+from millstream.state.storage import Storage
 from millstream.store.files import STORE_FILE, STORE_FILES, WAL_FILE
 from millstream.store.port import EpochRow
 
@@ -111,6 +112,26 @@ def copied(donor: Path, to: str) -> Callable[[RepairContext], None]:
 
     def do(work: RepairContext) -> None:
         shutil.copyfile(donor, work.swap.put(to))
+
+    return do
+
+
+def stored(donor: Path, state: Storage, file: str) -> Callable[[RepairContext], None]:
+    """Put a copy of a state file in place, outside the home. It has the content that its name had before, so this needs
+    no undoing.
+    """
+
+    def do(_work: RepairContext) -> None:
+        state.put(file, donor.read_bytes())
+
+    return do
+
+
+def deleted(state: Storage, files: Sequence[str]) -> Callable[[RepairContext], None]:
+    """Delete state files outside the home that no version names."""
+
+    def do(_work: RepairContext) -> None:
+        state.delete(files)
 
     return do
 

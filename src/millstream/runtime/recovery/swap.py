@@ -20,7 +20,7 @@ import orjson
 
 from millstream import paths
 from millstream.errors import HomeDamaged
-from millstream.state.run import sync_directory, write_durably
+from millstream.state.durable import sync_directory, write_durably
 
 FOLDER = "repair"
 Failpoint = Callable[[str], None]

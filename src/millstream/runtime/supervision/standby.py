@@ -30,6 +30,7 @@ from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.runtime.supervision.lease import LEASE_SECONDS, HomeLock, HomeOwner, owner_of, wait_for
+from millstream.state.flow_state import FlowState
 from millstream.state.version import Version
 
 PASSIVE, ACTIVE = "passive", "active"
@@ -145,7 +146,7 @@ class Shadow:
         self._engine = self._engines.build(
             self._plan,
             ports,
-            self._folder,
+            FlowState.in_folder(self._folder),
             tables=tables,
             placement="auto",
             shards=None,
@@ -180,7 +181,7 @@ class Shadow:
         while not (self._root / "epochs").is_dir():
             if self._stop.wait(POLL_SECONDS):
                 return
-        book, upkeep, version = RecordBook(self._root / "epochs"), Upkeep(self._folder), Version()
+        book, upkeep, version = RecordBook(self._root / "epochs"), Upkeep(engine.cache.storage), Version()
         last = max(0, book.newest() - 1)
         while not self._stop.wait(POLL_SECONDS):
             record = book.read(last + 1)
