@@ -42,6 +42,10 @@ class Version:
         """The runs of a step, oldest first."""
         return self.runs.get(step, ())
 
+    def only(self, steps: Iterable[str]) -> Version:
+        """The runs of some steps."""
+        return Version({step: self.of(step) for step in steps})
+
     def advance(self, step: str, added: Iterable[StateRun], watermark: Micros) -> Version:
         """The version after an epoch: without expired batches, and with the new runs last."""
         live = (run.expire(watermark) for run in self.of(step))
