@@ -293,10 +293,12 @@ class _Epoch:
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, state = self.driver.version, self.driver.clocks, self.engine.cache.storage
-        return [
-            LevelTask(level, routes, state, self.given.number, self.given.attempt, version, clocks)
-            for level in range(1, routes.graph.levels + 1)
-        ]
+        found = []
+        for level in range(1, routes.graph.levels + 1):
+            operators = [n.operator for n in routes.graph.at(level)]
+            mine = version.only(o.state_step(s) for o in operators for s in o.states)
+            found.append(LevelTask(level, routes, state, self.given.number, self.given.attempt, mine, clocks))
+        return found
 
     # ---- in the driver, or combined on the executors
 

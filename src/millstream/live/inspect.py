@@ -22,8 +22,8 @@ from millstream.plan.planner import plan
 from millstream.runtime.wiring import source_port
 from millstream.sql.bind.binder import Binder
 from millstream.sql.parse.statement_values import CreateSource
+from millstream.state.manifest import load_version
 from millstream.state.shard import RunCache, StateReader
-from millstream.state.version import Version
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
@@ -45,7 +45,7 @@ def state(deployment: Deployment, view: str) -> pa.Table:
     if last is None:
         raise QueryError(f"the flow `{flow}` of `{view}` has not committed an epoch yet", hint="try again in a moment")
     cache = RunCache(deployment.home.state.of(flow).runs)
-    version = Version.from_json(last.version)
+    version = load_version(last.version, cache.storage)
     states = (StateReader(cache, version.of(operator.state_step(s)), list(s.unique)) for s in operator.states)
     rows = next((found for s in states if (found := s.scan(BEGINNING)) is not None and len(found)), None)
     if rows is None:

@@ -34,7 +34,7 @@ from millstream.sql.parse.statement_values import (
     Place,
     Show,
 )
-from millstream.state.version import Version
+from millstream.state.manifest import load_version
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
@@ -197,7 +197,7 @@ def _going(deployment: Deployment, planned: Plan, flow: str, view: str) -> list[
         lines.append(f"  {rows / span:,.0f} rows/s over the last {len(recent)} epochs, "
                      f"{sum(r.seconds for r in recent) / len(recent) * 1000:,.0f} ms each")  # fmt: skip
     if last is not None:
-        version = Version.from_json(last.version)
+        version = load_version(last.version, deployment.home.state.of(flow).runs)
         steps = [s for s in version.runs if view_of(s).lower() == view.lower()]
         lines.append(f"  epoch {last.number}; state of {view}: {sum(version.rows(s) for s in steps):,} rows, "
                      f"{sum(version.bytes(s) for s in steps):,} bytes")  # fmt: skip

@@ -14,6 +14,8 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeVar
 
@@ -24,6 +26,8 @@ from millstream.state.durable import disk_full_named
 
 BACK_OFF = (0.1, 0.4, 1.6, 3.2)
 """Seconds before each repetition of a request."""
+REQUESTS = 16
+"""How many small requests are under way at a time."""
 CONNECT_SECONDS, REQUEST_SECONDS = 5, 30
 _PIECE = 8 << 20
 _FINAL = re.compile(
@@ -82,10 +86,12 @@ class ObjectStorage:
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
         """The sizes of those objects that exist."""
-        wanted = list(names)
-        asked = [f"{self.prefix}/{n}" for n in wanted]
-        found = self._repeated(lambda: _file_system(self.options).get_file_info(asked)) if asked else []
-        return {name: info.size for name, info in zip(wanted, found, strict=True) if info.is_file}
+
+        def size(name: str) -> tuple[str, int | None]:
+            info = self._repeated(lambda: _file_system(self.options).get_file_info(f"{self.prefix}/{name}"), name)
+            return name, info.size if info.is_file else None
+
+        return {name: found for name, found in _at_once(size, names) if found is not None}
 
     def names(self) -> set[str]:
         """The names of all objects, as the storage lists them."""
@@ -97,11 +103,12 @@ class ObjectStorage:
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects."""
-        for name in names:
-            try:
-                self._repeated(lambda n=name: _file_system(self.options).delete_file(f"{self.prefix}/{n}"), name)  # type: ignore[misc]
-            except FileNotFoundError:
-                continue
+
+        def delete(name: str) -> None:
+            with suppress(FileNotFoundError):
+                self._repeated(lambda: _file_system(self.options).delete_file(f"{self.prefix}/{name}"), name)
+
+        _at_once(delete, names)
 
     def within(self, folder: str) -> ObjectStorage:
         """The storage of a longer prefix."""
@@ -133,7 +140,7 @@ class ObjectStorage:
         if refused:
             hint = "check the bucket, the region, and the credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
         else:
-            hint = "check the network and the endpoint; the epoch was not committed, and is run again"
+            hint = "check the network and the endpoint; nothing that was committed is lost"
         return StorageFailed(
             f"the storage {self.place(name)}{at} " + ("refuses the request" if refused else "does not answer"),
             detail=_plain(str(error)),
@@ -164,6 +171,15 @@ class ObjectFile:
         self._file.close()
 
 
+def _at_once(request: Callable[[str], T], names: Iterable[str]) -> list[T]:
+    """The results of a request for each name; several are under way at a time."""
+    wanted = list(names)
+    if len(wanted) < 2:
+        return [request(n) for n in wanted]
+    with ThreadPoolExecutor(min(REQUESTS, len(wanted)), thread_name_prefix="millstream-storage") as pool:
+        return list(pool.map(request, wanted))
+
+
 @functools.lru_cache(maxsize=8)
 def _file_system(options: S3Options) -> Any:
     """The client of this process for a storage."""
@@ -177,6 +193,7 @@ def _file_system(options: S3Options) -> Any:
         request_timeout=REQUEST_SECONDS,
         retry_strategy=AwsStandardS3RetryStrategy(max_attempts=1),  # `_repeated` repeats
         background_writes=False,
+        allow_delayed_open=True,  # a small file is one request
     )
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import zlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from millstream.clock import END_OF_TIME, Micros
+from millstream.clock import BEGINNING, END_OF_TIME, Micros
 from millstream.errors import HomeDamaged
 from millstream.state.storage import NewFile, Storage
 
@@ -85,10 +86,15 @@ class StateRun:
 
     def expire(self, watermark: Micros) -> StateRun | None:
         """This run without the batches that closed at the watermark; None if nothing is left."""
-        batches = tuple(replace(b, dropped=b.dropped or b.last <= watermark) for b in self.batches)
-        if all(b.dropped for b in batches):
-            return None
-        return self if batches == self.batches else replace(self, batches=batches)
+        if watermark < self._next_expiry:
+            return self
+        batches = tuple(b if b.dropped or b.last > watermark else replace(b, dropped=True) for b in self.batches)
+        return None if all(b.dropped for b in batches) else replace(self, batches=batches)
+
+    @cached_property
+    def _next_expiry(self) -> int:
+        """The watermark at which something of it expires next."""
+        return min((b.last for b in self.batches if not b.dropped), default=BEGINNING)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the epoch record."""
@@ -212,13 +218,13 @@ class OpenRun:
         try:
             mapped = storage.map(run.file) if content is None else content
         except OSError as error:
-            raise missing_run(storage, run, error) from None
+            raise missing_file(storage, run.file, error) from None
         if verify and (mapped.size != run.bytes or zlib.crc32(mapped) != run.crc):
-            raise _damaged(storage, run, "does not match its checksum")
+            raise damaged_file(storage, run.file)
         try:
             self._reader = pa.ipc.open_file(mapped)
         except pa.ArrowInvalid as error:
-            raise _damaged(storage, run, "cannot be read", str(error).splitlines()[0]) from None
+            raise damaged_file(storage, run.file, "cannot be read", str(error).splitlines()[0]) from None
         self._frames: dict[int, tuple[pl.DataFrame, np.ndarray]] = {}
 
     def batch(self, index: int) -> tuple[pl.DataFrame, np.ndarray]:
@@ -230,16 +236,19 @@ class OpenRun:
         return self._frames[index]
 
 
-def missing_run(storage: Storage, run: StateRun, error: OSError | None = None) -> HomeDamaged:
-    """The error for a run that is not there, or cannot be read."""
+def missing_file(storage: Storage, file: str, error: OSError | None = None) -> HomeDamaged:
+    """The error for a state file that is not there, or cannot be read."""
     if error is None or isinstance(error, FileNotFoundError):
-        return _damaged(storage, run, "is missing")
-    return _damaged(storage, run, "cannot be read", str(error).splitlines()[0])
+        return damaged_file(storage, file, "is missing")
+    return damaged_file(storage, file, "cannot be read", str(error).splitlines()[0])
 
 
-def _damaged(storage: Storage, run: StateRun, what: str, detail: str | None = None) -> HomeDamaged:
+def damaged_file(
+    storage: Storage, file: str, what: str = "does not match its checksum", detail: str | None = None
+) -> HomeDamaged:
+    """The error for a state file with another content than it was written with."""
     return HomeDamaged(
-        f"the state file {storage.place(run.file)} {what}",
+        f"the state file {storage.place(file)} {what}",
         detail=detail,
         hint="`millstream repair` says what can be done",
     )

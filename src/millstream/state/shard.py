@@ -8,7 +8,8 @@ a `StateReader` as their `State`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +20,12 @@ import pyarrow as pa
 from millstream.clock import BEGINNING, END_OF_TIME, Micros
 from millstream.state.local_copies import COPIES
 from millstream.state.local_storage import LocalStorage
-from millstream.state.run import OpenRun, RunWriter, StateRun
+from millstream.state.run import Batch, OpenRun, RunWriter, StateRun
 from millstream.state.storage import Storage
 
 KEY_GROUPS = 128
+FETCHES = 8
+"""How many runs of a remote storage are copied at a time."""
 _GROUP_SHIFT = 57
 
 
@@ -91,10 +94,24 @@ class RunCache:
             self.forget([run.file])  # an epoch that was run again has written other rows
             self._trusted.add(run.file)
 
-    def keep(self, files: Collection[str], epoch: int) -> None:
-        """Unmap all other runs, but for those that were written in this epoch."""
-        new = f"{epoch:012d}-"
-        self.forget([f for f in {*self._open, *self._trusted} if f not in files and f"/{new}" not in f])
+    def keep(self, runs: Mapping[str, Sequence[StateRun]], epoch: int) -> None:
+        """Of some steps, unmap all other runs than these, but for those that were written in this epoch."""
+        files, new = {r.file for of_step in runs.values() for r in of_step}, f"/{epoch:012d}-"
+        old = (f for f in {*self._open, *self._trusted} if f not in files and new not in f)
+        self.forget([f for f in old if f.partition("/")[0] in runs])
+
+    def fetch(self, runs: Sequence[StateRun]) -> None:
+        """Copy runs of a remote storage that will be needed, several at a time, as far as they fit."""
+        if not self.storage.copies:
+            return
+        wanted, left = list[StateRun](), self.storage.copies_limit // 2
+        for run in runs:
+            if run.file not in self._open and run.bytes <= left:
+                wanted.append(run)
+                left -= run.bytes
+        if len(wanted) > 1:
+            with ThreadPoolExecutor(min(FETCHES, len(wanted)), thread_name_prefix="millstream-fetch") as pool:
+                list(pool.map(self.open, wanted))
 
     def forget(self, files: Sequence[str]) -> None:
         """Unmap runs that no version names any more."""
@@ -207,9 +224,11 @@ class StateReader:
 
     def _live(self, after: Micros, runs: Sequence[StateRun] | None = None) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
         """The batches with rows that expire after an instant, those of the newest run first."""
-        for run in reversed(self._runs if runs is None else runs):
+        live = [r for r in (self._runs if runs is None else runs) if any(_is_live(b, after) for b in r.batches)]
+        self._cache.fetch(live)
+        for run in reversed(live):
             for index, batch in enumerate(run.batches):
-                if not batch.dropped and batch.last > after:
+                if _is_live(batch, after):
                     yield self._cache.open(run).batch(index)
 
     def _newest(self, parts: list[pl.DataFrame]) -> pl.DataFrame | None:
@@ -220,6 +239,10 @@ class StateReader:
         together = pl.concat(parts, rechunk=False)
         places = together.select(self._unique).with_row_index("$row").unique(self._unique, keep="first")
         return together[places["$row"].sort()]
+
+
+def _is_live(batch: Batch, after: Micros) -> bool:
+    return not batch.dropped and batch.last > after
 
 
 def _may_hold(run: StateRun, column: str, span: tuple[int, int]) -> bool:

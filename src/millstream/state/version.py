@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,9 @@ import polars as pl
 from millstream.clock import Micros
 from millstream.state.run import RunWriter, StateRun
 from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, shard_range
+
+if TYPE_CHECKING:
+    from millstream.state.manifest import RunManifest
 
 FANOUT = 4
 """Runs of one size class before they are merged."""
@@ -30,15 +33,24 @@ class Version:
     """The runs of every step after an epoch."""
 
     runs: Mapping[str, tuple[StateRun, ...]] = field(default_factory=dict)
+    manifests: Mapping[str, tuple[RunManifest, ...]] = field(default_factory=dict, compare=False)
+    """The files that describe the oldest runs of steps with many (`state/manifest.py`)."""
+    expired: Mapping[str, int] = field(default_factory=dict, compare=False)
+    """By step: the watermark up to which batches were dropped since this version was loaded."""
 
     def of(self, step: str) -> tuple[StateRun, ...]:
         """The runs of a step, oldest first."""
         return self.runs.get(step, ())
 
+    def only(self, steps: Iterable[str]) -> Version:
+        """The runs of some steps."""
+        return Version({step: self.of(step) for step in steps})
+
     def advance(self, step: str, added: Iterable[StateRun], watermark: Micros) -> Version:
         """The version after an epoch: without expired batches, and with the new runs last."""
         live = (run.expire(watermark) for run in self.of(step))
-        return Version({**self.runs, step: (*(r for r in live if r is not None), *added)})
+        runs = {**self.runs, step: (*(r for r in live if r is not None), *added)}
+        return replace(self, runs=runs, expired={**self.expired, step: watermark})
 
     def replaced(self, step: str, old: Sequence[StateRun], new: StateRun | None) -> Version:
         """The version with consecutive runs replaced by their merge."""
@@ -52,12 +64,13 @@ class Version:
                 placed = True
                 if new is not None:
                     runs.append(new)
-        return Version({**self.runs, step: tuple(runs)})
+        return replace(self, runs={**self.runs, step: tuple(runs)})
 
     @property
     def files(self) -> frozenset[str]:
         """The files this version needs."""
-        return frozenset(r.file for runs in self.runs.values() for r in runs)
+        manifests = (m.file for of_step in self.manifests.values() for m in of_step)
+        return frozenset((*(r.file for runs in self.runs.values() for r in runs), *manifests))
 
     def rows(self, step: str) -> int:
         """State rows of a step. A key changed since the last compaction counts once per change."""

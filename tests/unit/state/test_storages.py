@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from millstream.errors import StorageFailed
+from millstream.errors import HomeDamaged, StorageFailed
 from millstream.state import object_storage
 from millstream.state.local_copies import COPIES, LocalCopies
 from millstream.state.local_storage import LocalStorage
@@ -102,6 +103,25 @@ def test_a_refused_request_is_not_repeated(s3_endpoint: str, pauses: list[float]
     assert pauses == [] and caught.value.hint is not None and "bucket" in caught.value.hint
 
 
+def test_a_small_file_is_one_request(s3_endpoint: str, caplog: pytest.LogCaptureFixture) -> None:
+    storage = storage_at(s3_endpoint, "requests")
+    storage.put("v/0.arrow", b"x")  # the client is made
+    with caplog.at_level(logging.INFO, logger="werkzeug"):
+        storage.put("v/1.arrow", b"x" * 100_000)
+    requests = [r.getMessage() for r in caplog.records if "/requests/" in r.getMessage()]
+    assert len(requests) == 1 and "PUT /states/requests/v/1.arrow" in requests[0]
+
+
+def test_many_objects_are_looked_up_and_deleted_at_once(s3_endpoint: str) -> None:
+    storage = storage_at(s3_endpoint, "many")
+    names = [f"v/{n}" for n in range(40)]
+    for name in names[::2]:
+        storage.put(name, name.encode())
+    assert storage.sizes(names) == {n: len(n) for n in names[::2]}
+    storage.delete(names)
+    assert storage.names() == set() and storage.sizes(names) == {}
+
+
 def test_secrets_are_never_shown() -> None:
     storage = ObjectStorage("b/p", S3Options("", "", "the-key", "the-secret", "the-token")).within("x")
     for text in (repr(storage), repr(storage.options), storage.place("1"), str(storage)):
@@ -150,6 +170,37 @@ def test_runs_are_fetched_once_while_they_fit_and_again_when_they_were_dropped(s
         assert len(cache._open) * runs[0].bytes == COPIES.bytes <= limit
         cache.forget([r.file for r in runs])
         assert COPIES.bytes == 0
+
+
+def test_runs_are_fetched_several_at_a_time_as_far_as_they_fit(s3_endpoint: str) -> None:
+    plain = storage_at(s3_endpoint, "together")
+    rows = pl.DataFrame({"$h": np.arange(1000), "n": np.arange(1000)})
+    runs = [RunCache(plain).write(f"v/{i}.arrow", rows, np.full(1000, 10)) for i in range(12)]
+    Counted.fetched.clear()
+    cache = RunCache(Counted(plain.prefix, plain.options, 10 * runs[0].bytes))
+    cache.fetch(runs)
+    assert sorted(Counted.fetched) == sorted(r.file for r in runs[:5]) == sorted(cache._open)
+    assert COPIES.bytes == 5 * runs[0].bytes
+    plain.delete([runs[7].file])
+    with pytest.raises(HomeDamaged, match=r"v/7\.arrow is missing"):
+        StateReader(cache, runs[6:9], ["$h"]).scan(0)
+    cache.forget([r.file for r in runs])
+    local = RunCache(Path())
+    local.fetch(runs)  # files of a directory are mapped when they are read
+    assert not local._open
+
+
+def test_a_task_keeps_the_runs_of_other_steps_and_of_its_epoch(tmp_path: Path) -> None:
+    cache = RunCache(tmp_path)
+    rows, ends = pl.DataFrame({"$h": [1]}), np.array([10])
+    names = ("v/000000000001-1-0-0", "v/000000000002-1-0-0", "v/000000000003-1-0-0", "w/000000000001-1-0-0")
+    runs = [cache.write(f"{name}.arrow", rows, ends) for name in names]
+    for run in runs:
+        cache.open(run)
+    cache.keep({"v": (runs[1],)}, 3)
+    assert sorted(cache._open) == sorted(r.file for r in runs[1:])
+    cache.keep({"v": (runs[2],), "w": ()}, 4)
+    assert sorted(cache._open) == [runs[2].file]
 
 
 def test_a_run_that_this_process_wrote_is_not_fetched(s3_endpoint: str) -> None:

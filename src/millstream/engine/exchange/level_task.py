@@ -67,7 +67,7 @@ class LevelTask:
             yield parcel.batch
         sender = Sender((self.level << 20) + shard, shard)
         cache = _cache(self.state)
-        cache.keep(self.version.files, self.epoch)
+        cache.keep(self.version.runs, self.epoch)
         for node in self.nodes:
             if node.number not in self.routes.whole or shard == 0:
                 yield from self._operator(node, mine, newest, cache, shard, attempt, sender)

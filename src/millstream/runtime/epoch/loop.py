@@ -46,6 +46,7 @@ from millstream.runtime.home_dir import files_named
 from millstream.runtime.recovery import gap_recovery
 from millstream.runtime.recovery.gap_recovery import StopNote
 from millstream.runtime.recovery.reconcile import reconcile
+from millstream.state.manifest import save_version
 from millstream.state.version import Version
 from millstream.store.port import EpochCommit, EpochRow, EpochStore
 
@@ -245,12 +246,13 @@ class FlowLoop:
         return self.outbox.before_commit(record.epoch, output.changes, record.digest, output.parts)
 
     def _commit(self, record: EpochRecord, output: EpochOutput, progress: Progress) -> None:
+        row, output.version = self._row(record, output.version, progress)
         self._fail("before commit")
         self.store.commit(
             EpochCommit(
                 flow=self.plan.flow,
                 token=self.token,
-                row=_row(record, output.version, progress),
+                row=row,
                 changes=self._for_store(output.stored),
                 errors=output.errors,
                 mended=output.mended,
@@ -262,6 +264,13 @@ class FlowLoop:
             )
         )
         self._fail("after commit")
+
+    def _row(self, record: EpochRecord, version: Version, progress: Progress) -> tuple[EpochRow, Version]:
+        """Build the row of an epoch for the store, and write the manifests that it names."""
+        storage = self.engine.cache.storage
+        data, version = save_version(version, storage, f"{record.epoch:012d}-{self.token}")
+        slices, clock = record.slices_json(), record.clock
+        return EpochRow(record.epoch, record.plan, slices, clock, data, progress.to_json()), version
 
     def _for_store(self, stored: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """Return the changes of views; sinks have no table in the store."""
@@ -385,7 +394,7 @@ class FlowLoop:
         slices = gap_recovery.skipped(self.heads(), self.progress)
         record = self._still_record(slices)
         progress = gap_recovery.after(self.progress, slices)
-        self.store.commit(EpochCommit(self.plan.flow, self.token, _row(record, Version(), progress)))
+        self.store.commit(EpochCommit(self.plan.flow, self.token, self._row(record, Version(), progress)[0]))
         self.number, self.now, self.version, self.progress = record.epoch, record.now, Version(), progress
         self._upkeep.tidy(self.version)
 
@@ -431,13 +440,6 @@ class FlowLoop:
 def _least(record: EpochRecord) -> int:
     """The lowest watermark of an epoch."""
     return min(record.watermarks.values(), default=BEGINNING)
-
-
-def _row(record: EpochRecord, version: Version, progress: Progress) -> EpochRow:
-    """Build the row of a committed epoch in the store."""
-    return EpochRow(
-        record.epoch, record.plan, record.slices_json(), record.clock, version.to_json(), progress.to_json()
-    )
 
 
 def _report(record: EpochRecord, output: EpochOutput, seconds: float) -> EpochReport:

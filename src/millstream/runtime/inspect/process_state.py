@@ -9,6 +9,7 @@ from millstream.clock import BEGINNING
 from millstream.errors import UnknownName
 from millstream.plan.operators.operator import view_of
 from millstream.runtime.epoch.progress import Progress
+from millstream.state.manifest import load_version
 from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.storage import Storage
@@ -24,7 +25,7 @@ def state_table(state: Storage, row: EpochRow | None, view: str) -> pa.Table:
     """Return the state of the process that computes a view, as of a committed epoch: a column for each key and each
     field.
     """
-    version = Version() if row is None else Version.from_json(row.version)
+    version = Version() if row is None else load_version(row.version, state)
     marks = {} if row is None else Progress.from_json(row.progress).watermarks.last
     after = min(marks.values(), default=BEGINNING)
     for step, runs in version.runs.items():

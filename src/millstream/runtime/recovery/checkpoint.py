@@ -40,8 +40,8 @@ from millstream.runtime.recovery.reconcile import RUN_FORMAT, read_kinds
 from millstream.runtime.recovery.swap import Failpoint, Swap, sync_tree
 from millstream.runtime.state_location import StateLocation
 from millstream.state.durable import disk_full_named, sync_directory, write_durably
-from millstream.state.run import missing_run
-from millstream.state.version import Version
+from millstream.state.manifest import RunManifest, load_version
+from millstream.state.run import StateRun, missing_file
 from millstream.store.files import STORE_FILE, WAL_FILE, has_store, store_file
 from millstream.store.port import EpochRow
 
@@ -320,7 +320,7 @@ def _collect(state: StateLocation, store: Any, links: Path, pinned: list[tuple[s
         if last is None:
             continue
         rows[flow] = last
-        state.pin(pinned, flow, Version.from_json(last.version).files)
+        state.pin(pinned, flow, load_version(last.version, state.of(flow).runs).files)
         book = RecordBook(root / "epochs")
         records = [book.path(n) for n in book.numbers() if n <= last.number]
         for path in (*records, *(root / "sources").glob("[!.]*")):
@@ -359,18 +359,21 @@ def _copy_state(state: StateLocation, rows: Mapping[str, EpochRow], to: Path) ->
     """Copy the runs of the last versions, and verify them."""
     for flow, row in rows.items():
         storage = state.of(flow).runs
-        for run in (r for of in Version.from_json(row.version).runs.values() for r in of):
+        version = load_version(row.version, storage)
+        files: list[StateRun | RunManifest] = [r for of in version.runs.values() for r in of]
+        files += [m for of_step in version.manifests.values() for m in of_step]
+        for file in files:
             try:
-                content = storage.map(run.file)
+                content = storage.map(file.file)
             except FileNotFoundError:
-                raise missing_run(storage, run) from None
-            if content.size != run.bytes or zlib.crc32(content) != run.crc:
+                raise missing_file(storage, file.file) from None
+            if content.size != file.bytes or zlib.crc32(content) != file.crc:
                 raise HomeDamaged(
-                    f"the state file {storage.place(run.file)} does not match its checksum",
+                    f"the state file {storage.place(file.file)} does not match its checksum",
                     detail="no checkpoint was created",
                     hint="`millstream repair` says what can be done",
                 )
-            target = to / "flows" / flow / "state" / run.file
+            target = to / "flows" / flow / "state" / file.file
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
 

@@ -27,6 +27,7 @@ KINDS: tuple[tuple[str, str, str], ...] = (
     ("copy of the place of the state", REBUILT, r"state\.json\.copy"),
     ("epoch record", NOTES, _FLOW + r"epochs/\d{12}\.json"),
     ("state run", RECORDS, _FLOW + r"state/[^/]+/\d{12}-[^/]+\.arrow"),
+    ("manifest of runs", RECORDS, _FLOW + r"state/[^/]+/\d{12}-[^/]+\.runs"),
     ("kinds of sources", REBUILT, _FLOW + r"sources/kinds\.json"),
     ("ledger of files", NOTES, _FLOW + r"sources/[^/]+\.jsonl"),
     ("changes for a sink", RECORDS, _FLOW + r"out/\d{12}-.+\.[0-9a-f]{8}\.arrow"),

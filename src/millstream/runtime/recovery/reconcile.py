@@ -22,7 +22,8 @@ from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
 from millstream.runtime.state_location import recorded
 from millstream.state.durable import write_durably
-from millstream.state.run import missing_run
+from millstream.state.manifest import damage, inline_runs, load_version, manifest_entries
+from millstream.state.run import missing_file
 from millstream.state.storage import Storage
 from millstream.state.version import Version
 from millstream.store.files import has_store, store_file
@@ -63,7 +64,7 @@ def reconcile(
     """Return where the flow resumes; None when it has not run yet. Raises if the parts are inconsistent."""
     check(plan, store, book, state, ports)
     epochs = store.epochs(plan.flow, KEPT_VERSIONS + 2)
-    remove_left_overs(state, [Version.from_json(row.version) for row in epochs])
+    remove_left_overs(state, [load_version(row.version, state) for row in epochs])
     if not epochs:
         return None
     last = epochs[0]
@@ -71,8 +72,11 @@ def reconcile(
     if record is not None and record.state == "open":
         book.close(record)
     known = _steps(plan)
-    version = Version.from_json(last.version)
-    mine = Version({s: runs for s, runs in version.runs.items() if s in known})
+    version = load_version(last.version, state)
+    mine = Version(
+        {s: runs for s, runs in version.runs.items() if s in known},
+        {s: manifests for s, manifests in version.manifests.items() if s in known},
+    )
     return Standing(last.number, last.clock["now"], mine, last.clock["watermarks"])
 
 
@@ -157,22 +161,25 @@ def of_state(last: EpochRow | None, state: Storage, steps: frozenset[str] | None
     """
     if last is None:
         return
-    for runs in last.version.values():
-        for run in runs:
-            if run.get("format", RUN_FORMAT) > RUN_FORMAT:
-                raise HomeTooNew(
-                    f"the state file {state.place(run['file'])} has format {run['format']}, and this Millstream knows "
-                    f"formats up to {RUN_FORMAT}",
-                    detail="it was written by a newer version; nothing was touched",
-                    hint="upgrade: pip install --upgrade millstream",
-                )
-    version = Version.from_json(last.version)
+    for entry in inline_runs(last.version):
+        if entry.get("format", RUN_FORMAT) > RUN_FORMAT:
+            raise HomeTooNew(
+                f"the state file {state.place(entry['file'])} has format {entry['format']}, and this Millstream knows "
+                f"formats up to {RUN_FORMAT}",
+                detail="it was written by a newer version; nothing was touched",
+                hint="upgrade: pip install --upgrade millstream",
+            )
+    wrong = [Problem(STATE, e, m["file"]) for m in manifest_entries(last.version) if (e := damage(state, m))]
+    yield from wrong
+    if wrong:
+        return  # what they name is not known
+    version = load_version(last.version, state)
     runs = [r for step, of in sorted(version.runs.items()) for r in of if steps is None or step in steps]
     sizes = state.sizes(r.file for r in runs)
     for run in runs:
         size = sizes.get(run.file)
         if size is None:
-            yield Problem(STATE, missing_run(state, run), run.file)
+            yield Problem(STATE, missing_file(state, run.file), run.file)
         elif size != run.bytes:
             error = HomeDamaged(
                 f"the state file {state.place(run.file)} has {size} bytes instead of {run.bytes}", hint=HINT

@@ -43,8 +43,8 @@ from millstream.runtime.recovery.source_checks import cannot_begin, source_probl
 from millstream.runtime.recovery.swap import FOLDER, Failpoint, Swap, finish
 from millstream.runtime.state_location import StateLocation
 from millstream.runtime.supervision.lease import HomeLock
+from millstream.state.manifest import damage, load_version, manifest_entries
 from millstream.state.storage import Storage
-from millstream.state.version import Version
 from millstream.store.files import has_store, open_store, store_file
 from millstream.store.port import EpochRow
 
@@ -181,7 +181,7 @@ def _flow(
     for message in source_problems(home, paths.flow_folder(home, flow), last):
         yield Finding(flow, message, "", back=True)
     for file, message in _broken(last, state):
-        donor = _donor(home, flow, file, last)
+        donor = _donor(home, flow, file, last, state)
         if donor is None:
             yield Finding(flow, message, "", back=True)
         else:
@@ -220,27 +220,33 @@ def _broken(last: EpochRow | None, state: Storage) -> Iterator[tuple[str, str]]:
     """Find state files of the last version that do not match their checksums, and what is wrong with them."""
     wrong = {p.where: message_of(p.error) for p in reconcile.of_state(last, state)}
     yield from wrong.items()
-    for runs in Version.from_json(last.version if last is not None else {}).runs.values():
+    if last is None or not wrong.keys().isdisjoint(m["file"] for m in manifest_entries(last.version)):
+        return
+    for runs in load_version(last.version, state).runs.values():
         for run in runs:
             if run.file not in wrong and zlib.crc32(state.map(run.file)) != run.crc:
                 yield run.file, f"the state file {state.place(run.file)} does not match its checksum"
 
 
-def _donor(home: Path, flow: str, file: str, last: EpochRow | None) -> Path | None:
+def _donor(home: Path, flow: str, file: str, last: EpochRow | None, state: Storage) -> Path | None:
     """Return the same file in a checkpoint of the home, if there is one."""
     assert last is not None
-    runs = (r for by in Version.from_json(last.version).runs.values() for r in by)
-    run = next(r for r in runs if r.file == file)
+    size_and_crc = {m["file"]: (m["bytes"], m["crc"]) for m in manifest_entries(last.version)}
+    if file not in size_and_crc:
+        runs = (r for by in load_version(last.version, state).runs.values() for r in by)
+        size_and_crc = {r.file: (r.bytes, r.crc) for r in runs}
     for row in checkpoint.listed(home):
         path = Path(row["folder"]) / "flows" / flow / "state" / file
-        if path.exists() and path.stat().st_size == run.bytes and crc_of(path) == run.crc:
+        if path.exists() and (path.stat().st_size, crc_of(path)) == size_and_crc[file]:
             return path
     return None
 
 
 def _left_overs(flow: str, rows: Sequence[EpochRow], location: StateLocation) -> Iterator[Finding]:
     state = location.of(flow).runs
-    named: frozenset[str] = frozenset().union(*(Version.from_json(r.version).files for r in rows))
+    if any(damage(state, m) for r in rows for m in manifest_entries(r.version)):
+        return  # what they name is not known
+    named: frozenset[str] = frozenset().union(*(load_version(r.version, state).files for r in rows))
     number = rows[0].number if rows else 0
     left = sorted(f for f in state.names() - named if _epoch_of(f) > number)  # an unused merge is normal
     if left:
