@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import sys
 from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +145,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
-    """Load the public names on first use: a command or a worker process imports only the modules that it needs."""
+    """Load public names and modules on first use: a command or a worker process imports only what it needs."""
     if name in __all__:
         from millstream import public
 
@@ -154,6 +156,8 @@ def __getattr__(name: str) -> Any:
 
         deprecated(f"millstream.{name}", f"millstream.{_RENAMED[name]}")
         return __getattr__(_RENAMED[name])
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
     near = [] if name.startswith("_") else get_close_matches(name, __all__, n=1)
     hint = f"; did you mean `{near[0]}`?" if near else ""
     msg = f"module `millstream` has no attribute `{name}`{hint}"

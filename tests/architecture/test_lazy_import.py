@@ -51,3 +51,7 @@ def test_a_module_does_not_hide_the_function_of_its_name() -> None:
     functions = "assert all(map(callable, (millstream.connect, millstream.log, millstream.nexmark)))"
     assert loaded(f"{modules}\n{functions}", ()) == []
     assert loaded(f"import millstream\n{functions}\n{modules}\n{functions}", ()) == []
+
+
+def test_a_module_is_an_attribute_without_an_import_of_its_own() -> None:
+    assert loaded("import millstream as ms\nassert ms.errors.HomeInUse and ms.testing.Script", ()) == []

@@ -21,7 +21,7 @@ from . import rich_homes as homes
 
 SEED = 12
 SAMPLE, FEW = 2, 1
-SHARES = 16
+SHARES = 48
 MAY_DIFFER = {"flows/loose/stopped.json": ("loose",)}
 """A flow that may lose records does so without the note that it has ended well."""
 NOT_HARMED = ("logs/", "repair/", "query.sock", "tmp/")
