@@ -117,6 +117,7 @@ OWN = {
     case.name: case
     for case in (
         OwnCase("ten-views", "ten different views over one source against one of them", "bench.own.ten_views"),
+        OwnCase("bad-lines", "JSON with 20 % NULLs and 0.1 % bad lines against clean JSON", "bench.own.bad_lines"),
         OwnCase(
             "steady",
             "2,000 events/s: epoch time, and latency from the intended send time",
