@@ -85,6 +85,7 @@ class JsonParser:
         self._required = required
         self._wanted = list(wanted)
         self._read = pa.schema([pa.field(f.name, pa.string() if _is_time(f.type) else f.type) for f in schema])
+        self._with_floats = [field.name for field in schema if _has_floats(field.type)]
         self._options = pj.ParseOptions(explicit_schema=self._read, unexpected_field_behavior="ignore")
 
     def parse(self, data: bytes) -> ParsedLines:
@@ -160,7 +161,7 @@ class JsonParser:
                 known &= _fits(columns[field.name])
         if self._required is not None and columns[self._required].null_count:
             known &= _mask(columns[self._required].is_valid())
-        if any(_has_negative_zero(chunk) for name in rows.column_names for chunk in rows[name].chunks):
+        if any(_has_negative_zero(chunk) for name in self._with_floats for chunk in rows[name].chunks):
             known[_matching(_NEGATIVE_ZERO, data, lines)] = False
         rows = pa.table({name: columns[name] for name in self._wanted})
         if not known.all():
@@ -225,6 +226,12 @@ def _fits(decimals: pa.ChunkedArray) -> np.ndarray:
         return np.ones(len(decimals), dtype=bool)
     bound = pa.scalar(Decimal(10) ** (kind.precision - kind.scale), pa.decimal128(kind.precision + 1, kind.scale))
     return _mask(pc.fill_null(pc.less(pc.abs(decimals), bound), fill_value=True))
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_has_floats(field.type) for field in kind)
+    return _has_floats(kind.value_type) if pa.types.is_list(kind) else bool(pa.types.is_floating(kind))
 
 
 def _has_negative_zero(values: pa.Array) -> bool:

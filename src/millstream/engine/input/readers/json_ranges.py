@@ -102,7 +102,8 @@ class JsonRanges:
                     if record is not None:
                         for line in doubtful:
                             record(line)
-                    yield from self._rows(parsed, doubtful, part, at).to_batches()
+                    rows = self._rows(parsed, doubtful, part, at)
+                    yield from rows.combine_chunks().to_batches()  # Spark's side has a cost per batch
             except FileNotFoundError:
                 raise SourceMissing(f"a file that was to be read is gone: {part.path}") from None
 
