@@ -154,7 +154,7 @@ class Plan:
         scans, planned = self.scans_of(source), self.source(source)
         if any(isinstance(op, Batches) for s in scans for op in s.ops):
             return None
-        used = repr((planned.options, [(s.ops, s.columns) for s in scans]))
+        used = repr((planned.options, planned.options.time_sql, [(s.ops, s.columns) for s in scans]))
         return frozenset(n for n in planned.schema.names if n in used or not _PLAIN_NAME.fullmatch(n))
 
     @property

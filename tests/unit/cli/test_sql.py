@@ -94,7 +94,9 @@ def sql(millstream: Cli, connection: Connection, monkeypatch: pytest.MonkeyPatch
     """The command, with the double behind it."""
 
     @contextmanager
-    def given_connection(home: Path, memory: str = "2g", master: str | None = None) -> Iterator[Connection]:
+    def given_connection(
+        home: Path, memory: str = "2g", master: str | None = None, state: str | None = None
+    ) -> Iterator[Connection]:
         yield connection
 
     monkeypatch.setattr(connections, "connected", given_connection)
