@@ -273,7 +273,15 @@ class _Epoch:
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, root = self.driver.version, self.driver.clocks, str(self.engine.cache.root)
         return [
-            LevelTask(level, routes, root, self.given.number, self.given.attempt, version, clocks)
+            LevelTask(
+                level,
+                routes,
+                root,
+                self.given.number,
+                self.given.attempt,
+                version.only(routes.graph.steps(level)),
+                clocks,
+            )
             for level in range(1, routes.graph.levels + 1)
         ]
 

@@ -20,17 +20,18 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import polars as pl
 import pyarrow as pa
 
 from millstream import paths
-from millstream.clock import END_OF_TIME, Micros
+from millstream.clock import BEGINNING, END_OF_TIME, Micros
 from millstream.errors import DiskFull, HomeDamaged
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -39,7 +40,7 @@ MAX_BATCHES = 256
 """In a run with more buckets than this, neighboring buckets are merged."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The metadata of one record batch of a run, available without opening the run."""
 
@@ -47,6 +48,10 @@ class Batch:
     first: int
     last: int
     dropped: bool = False
+
+
+Encoded = bytes
+"""Encoded JSON. (`StateRun.bytes` is a number.)"""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,10 @@ class StateRun:
     batches: tuple[Batch, ...]
     hashes: tuple[int, int] | None = None
     """The least and the greatest hash of its rows; None if it was written by a version that did not record them."""
+    closes: int = field(init=False, repr=False, compare=False)
+    """The watermark at which its next batch is dropped."""
+    ends: int = field(init=False, repr=False, compare=False)
+    """The watermark at which its last batch is dropped."""
 
     @property
     def step(self) -> str:
@@ -74,12 +83,18 @@ class StateRun:
         """Whether it may hold rows with a hash in a range (first and last)."""
         return self.hashes is None or (self.hashes[0] <= hashes[1] and hashes[0] <= self.hashes[1])
 
+    def __post_init__(self) -> None:
+        live = [b.last for b in self.batches if not b.dropped]
+        object.__setattr__(self, "closes", min(live, default=END_OF_TIME))
+        object.__setattr__(self, "ends", max(live, default=BEGINNING))
+
     def expire(self, watermark: Micros) -> StateRun | None:
         """This run without the batches that closed at the watermark; None if nothing is left."""
-        batches = tuple(replace(b, dropped=b.dropped or b.last <= watermark) for b in self.batches)
-        if all(b.dropped for b in batches):
+        if self.ends <= watermark:
             return None
-        return self if batches == self.batches else replace(self, batches=batches)
+        if self.closes > watermark:
+            return self
+        return replace(self, batches=tuple(replace(b, dropped=b.dropped or b.last <= watermark) for b in self.batches))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the epoch record."""
@@ -90,6 +105,13 @@ class StateRun:
             "batches": [[b.rows, b.first, b.last, int(b.dropped)] for b in self.batches],
             **({} if self.hashes is None else {"hashes": list(self.hashes)}),
         }
+
+    @property
+    def encoded(self) -> Encoded:
+        """It as JSON, encoded once: a version may have hundreds of thousands of runs."""
+        if "_encoded" not in self.__dict__:
+            self.__dict__["_encoded"] = orjson.dumps(self.to_json())
+        return self.__dict__["_encoded"]  # type: ignore[no-any-return]
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> StateRun:
@@ -145,7 +167,7 @@ class RunWriter:
             self._writer.close()
             self._file.sync()
             paths.rename(self._temp, self._path)
-            sync_directory(self._path.parent)
+            paths.sync_directory(self._path.parent)
         return StateRun(self._name, self._file.crc, self._file.bytes, tuple(self._batches), self._hashes)
 
     def _note_hashes(self, hashes: np.ndarray) -> None:
@@ -202,19 +224,10 @@ def write_durably(path: Path, data: Any) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             paths.rename(temp, path)
-            sync_directory(path.parent)
+            paths.sync_directory(path.parent)
         except OSError:
             paths.delete_file(temp, missing_ok=True)
             raise
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ a `StateReader` as their `State`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,12 @@ import polars as pl
 from millstream.clock import BEGINNING, END_OF_TIME, Micros
 from millstream.state.run import OpenRun, StateRun
 
-KEY_GROUPS = 128
-_GROUP_SHIFT = 57
+KEY_GROUPS = 4_096
+_GROUP_SHIFT = 52
 
 
 def key_group(hashes: np.ndarray) -> np.ndarray:
-    """The key group (0 to 127) of signed 64-bit hashes: their leading seven bits, in hash order."""
+    """The key group (0 to 4,095) of signed 64-bit hashes: their leading twelve bits, in hash order."""
     return (hashes >> _GROUP_SHIFT) + KEY_GROUPS // 2
 
 
@@ -45,6 +45,11 @@ class RunCache:
         self.root = root
         self._verify = verify
         self._open: dict[str, OpenRun] = {}
+        self._used: dict[str, int] = {}
+        """By open file: the last epoch that opened it, where epochs are told."""
+        self._epoch = 0
+        self._trusted: set[str] = set()
+        """Files that need no verification: this process, or a task, has just written them."""
         self.notes: dict[str, object] = {}
         """Values cached by step. They save work and are never required."""
 
@@ -52,21 +57,26 @@ class RunCache:
         """The mapped run."""
         opened = self._open.get(run.file)
         if opened is None:
-            opened = self._open[run.file] = OpenRun(self.root, run, verify=self._verify)
+            verify = self._verify and run.file not in self._trusted
+            opened = self._open[run.file] = OpenRun(self.root, run, verify=verify)
+        self._used[run.file] = self._epoch
         return opened
 
     def trust(self, run: StateRun) -> None:
-        """Map a run that this process has just written, without reading it back to verify it."""
-        self._open[run.file] = OpenRun(self.root, run, verify=False)
+        """Do not read a run back to verify it when it is opened: it has just been written."""
+        self._trusted.add(run.file)
 
-    def keep(self, files: Collection[str]) -> None:
-        """Unmap all other runs."""
-        self.forget([f for f in self._open if f not in files])
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch: unmap runs that were not opened in this one or the one before it."""
+        self._epoch = epoch
+        self.forget([f for f, last in self._used.items() if last < epoch - 1])
 
     def forget(self, files: Sequence[str]) -> None:
         """Unmap runs that no version names any more."""
         for file in files:
             self._open.pop(file, None)
+            self._used.pop(file, None)
+            self._trusted.discard(file)
 
 
 class StateReader:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import polars as pl
 
 from millstream.clock import Micros
+from millstream.state.packed_runs import PackedRuns
 from millstream.state.run import RunWriter, StateRun
 from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, shard_range
 
@@ -28,18 +31,33 @@ PIECE_ROWS = 500_000
 
 @dataclass(frozen=True)
 class Version:
-    """The runs of every step after an epoch."""
+    """The runs of every step after an epoch.
 
-    runs: Mapping[str, tuple[StateRun, ...]] = field(default_factory=dict)
+    It may have hundreds of thousands of runs, so what an epoch does with all of them is done once per run, and a task
+    that receives a version decodes only the runs of its shard.
+    """
 
-    def of(self, step: str) -> tuple[StateRun, ...]:
-        """The runs of a step, oldest first."""
-        return self.runs.get(step, ())
+    runs: Mapping[str, Sequence[StateRun]] = field(default_factory=dict)
+
+    def of(self, step: str, hashes: tuple[int, int] | None = None) -> Sequence[StateRun]:
+        """The runs of a step, oldest first; with `hashes`, those that may hold rows in this range."""
+        runs = self.runs.get(step, ())
+        if hashes is None:
+            return runs
+        return runs.meeting(hashes) if isinstance(runs, PackedRuns) else [r for r in runs if r.meets(hashes)]
+
+    def only(self, steps: Iterable[str]) -> Version:
+        """The version of some steps."""
+        return Version({step: self.runs[step] for step in steps if step in self.runs})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Packed for another process."""
+        return Version, ({step: PackedRuns.of(runs) for step, runs in self.runs.items()},)
 
     def advance(self, step: str, added: Iterable[StateRun], watermark: Micros) -> Version:
         """The version after an epoch: without expired batches, and with the new runs last."""
-        live = (run.expire(watermark) for run in self.of(step))
-        return Version({**self.runs, step: (*(r for r in live if r is not None), *added)})
+        live = [r for run in self.of(step) if (r := run.expire(watermark)) is not None]
+        return Version({**self.runs, step: (*live, *added)})
 
     def replaced(self, step: str, old: Sequence[StateRun], new: StateRun | None) -> Version:
         """The version with consecutive runs replaced by their merge."""
@@ -55,10 +73,10 @@ class Version:
                     runs.append(new)
         return Version({**self.runs, step: tuple(runs)})
 
-    @property
+    @cached_property
     def files(self) -> frozenset[str]:
         """The files this version needs."""
-        return frozenset(r.file for runs in self.runs.values() for r in runs)
+        return frozenset([r.file for runs in self.runs.values() for r in runs])
 
     def rows(self, step: str) -> int:
         """State rows of a step. A key changed since the last compaction counts once per change."""
@@ -71,6 +89,15 @@ class Version:
     def to_json(self) -> dict[str, Any]:
         """Plain data for the store."""
         return {step: [r.to_json() for r in runs] for step, runs in self.runs.items() if runs}
+
+    def encoded(self) -> orjson.Fragment:
+        """The same as JSON."""
+        steps = [
+            orjson.dumps(step) + b":[" + b",".join([r.encoded for r in runs]) + b"]"
+            for step, runs in self.runs.items()
+            if runs
+        ]
+        return orjson.Fragment(b"{" + b",".join(steps) + b"}")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Version:

@@ -57,7 +57,8 @@ class EpochRow:
     plan: str
     slices: Mapping[str, Any]
     clock: Mapping[str, Any]
-    version: Mapping[str, Any]
+    version: Any
+    """The runs of every step: a mapping, or in a commit also an encoded one (`orjson.Fragment`)."""
     progress: Mapping[str, Any]
     """Cumulative: newest event times, counts."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from millstream.engine.exchange import parcels, route_task, routes
+from millstream.engine.exchange import collected, parcels, routes
 from millstream.engine.exchange.graph import FINISH, Edge, Graph
 from millstream.engine.exchange.parcels import PARCEL_BYTES, ROWS, Sender, parcels_of
 from millstream.engine.exchange.routes import Routes, in_order
@@ -131,7 +131,7 @@ def test_files_of_changes_are_what_parcels_are(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(routes, "FILE_BYTES", 0)
     monkeypatch.setattr(parcels, "PARCEL_BYTES", 64)
     monkeypatch.setattr(parcels, "RECORD_ROWS", 1)
-    monkeypatch.setattr(route_task, "SEND_BYTES", 0)
+    monkeypatch.setattr(collected, "SEND_BYTES", 0)
     assert rows_of([3, 3, 3]) == expected
 
 

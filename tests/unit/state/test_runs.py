@@ -187,7 +187,7 @@ def test_a_reader_goes_on_with_a_run_that_was_removed_after_it_was_mapped(tmp_pa
     rows = frame([(1, 0, "a")], 0)
     run = write_run(tmp_path, "v/1.arrow", rows, ends(rows))
     cache = RunCache(tmp_path)
-    cache.trust(run)
+    cache.open(run)
     (tmp_path / run.file).unlink()
     assert len(as_dict(StateReader(cache, [run], UNIQUE).scan(0))) == 1
     cache.forget([run.file])

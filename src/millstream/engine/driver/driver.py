@@ -356,7 +356,7 @@ def states_of(
 ) -> dict[str, State]:
     """The states of an operator by name, optionally restricted to a range of hashes."""
     return {
-        spec.name: StateReader(cache, version.of(operator.state_step(spec)), list(spec.unique), hashes)
+        spec.name: StateReader(cache, version.of(operator.state_step(spec), hashes), list(spec.unique), hashes)
         for spec in operator.states
     }
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import polars as pl
@@ -18,7 +19,7 @@ from millstream.engine.exchange.parcels import (
     NEWEST,
     PANES,
     ROWS,
-    RUN,
+    RUNS,
     SIDE,
     Batches,
     Parcel,
@@ -67,10 +68,13 @@ class LevelTask:
             yield parcel.batch
         sender = Sender((self.level << 20) + shard, shard)
         cache = _cache(self.root)
-        cache.keep(self.version.files)
+        cache.begin(self.epoch)
+        runs: dict[str, list[Any]] = {}
         for node in self.nodes:
             if node.number not in self.routes.whole or shard == 0:
-                yield from self._operator(node, mine, newest, cache, shard, attempt, sender)
+                yield from self._operator(node, mine, newest, cache, shard, attempt, sender, runs)
+        if runs:
+            yield sender.data(RUNS, -1, orjson.dumps(runs))
 
     def _operator(
         self,
@@ -81,8 +85,9 @@ class LevelTask:
         shard: int,
         attempt: int,
         sender: Sender,
+        runs: dict[str, list[Any]],
     ) -> Batches:
-        """Run one operator and send what it gives."""
+        """Run one operator and send what it gives; the runs that it wrote are added to `runs`."""
         operator, whole = node.operator, node.number in self.routes.whole
         inputs, begins = self._inputs(node, mine), False
         if all(rows is None for rows in inputs.values()):
@@ -98,8 +103,9 @@ class LevelTask:
             )
         outcome = advance(operator, inputs, states, clock, self.services)
         name = f"{self.epoch:012d}-{self.attempt}-{shard}-{attempt}"
-        for run in write_outcome(cache.root, operator, outcome, name):
-            yield sender.data(RUN, node.number, orjson.dumps(run.to_json()))
+        written = write_outcome(cache.root, operator, outcome, name)
+        if written:
+            runs[str(node.number)] = [run.to_json() for run in written]
         yield from self._reported(node, outcome, sender)
         if outcome.changes is not None and len(outcome.changes):
             file = f"{name}-{node.number}.arrow"

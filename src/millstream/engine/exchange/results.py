@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millstream import paths
 from millstream.connect.port import SinkPart
+from millstream.engine.driver.epoch_io import polars
 from millstream.engine.exchange.parcels import (
     CHANGES,
     COUNTS,
@@ -24,7 +25,7 @@ from millstream.engine.exchange.parcels import (
     PART,
     REFUSED,
     ROWS,
-    RUN,
+    RUNS,
     Parcel,
     parcels_of,
 )
@@ -43,12 +44,20 @@ class OperatorResult:
     """Changes for operators in the driver."""
     final: list[pa.Table] = field(default_factory=list)
     """Finished changes of its view."""
+    small: list[pa.Table] = field(default_factory=list)
+    """Finished changes that came in parcels, as they were sent."""
     parts: list[SinkPart] = field(default_factory=list)
     """What tasks have written to the sink of its view instead."""
     panes: list[pl.DataFrame] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     skipped: int = 0
+
+    def close_small(self) -> None:
+        """Add the changes that came in parcels to the others: all at once, because every conversion costs."""
+        if self.small:
+            self.final.append(polars(pa.concat_tables(self.small, promote_options="permissive")).to_arrow())
+            self.small = []
 
 
 @dataclass
@@ -73,8 +82,13 @@ def opened(batches: Iterable[pa.RecordBatch], files: Path | None = None) -> Resu
             _count(results, parcel)
         elif parcel.kind == ROWS:
             results.rows.setdefault(parcel.view, []).append(parcel.rows())
+        elif parcel.kind == RUNS:
+            for view, runs in orjson.loads(parcel.payload).items():
+                _of(results, int(view)).runs += [StateRun.from_json(run) for run in runs]
         elif parcel.view >= 0:
-            _add(results.operators.setdefault(parcel.view, OperatorResult()), parcel, files)
+            _add(_of(results, parcel.view), parcel, files)
+    for result in results.operators.values():
+        result.close_small()
     return results
 
 
@@ -92,16 +106,22 @@ def _count(results: Results, parcel: Parcel) -> None:
     results.partials[parcel.view] = results.partials.get(parcel.view, 0) + counts["partials"]
 
 
+def _of(results: Results, view: int) -> OperatorResult:
+    result = results.operators.get(view)
+    if result is None:
+        result = results.operators[view] = OperatorResult()
+    return result
+
+
 def _add(result: OperatorResult, parcel: Parcel, files: Path | None) -> None:
     kind = parcel.kind
-    if kind == RUN:
-        result.runs.append(StateRun.from_json(orjson.loads(parcel.payload)))
-    elif kind == CHANGES:
+    if kind == CHANGES:
         result.changes.append(parcel.rows())
     elif kind == FINAL:
-        result.final.append(parcel.rows().to_arrow())
+        result.small.append(pa.ipc.open_stream(parcel.payload).read_all())
     elif kind == FILE:
         assert files is not None
+        result.close_small()
         with pa.memory_map(str(files / bytes(parcel.payload).decode())) as file:
             result.final.append(pa.ipc.open_file(file).read_all())
     elif kind == PART:

@@ -21,6 +21,7 @@ from millstream.plan.parts import Feed
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
+    from millstream.plan.operators.relations.join import PairCondition
 
 ROW = ("$row", "$more")
 """The columns that identify rows without another identity: hashes of the row's content and of the number of the
@@ -190,6 +191,11 @@ class Operator:
     @property
     def driver_only(self) -> str | None:
         """Why it runs in the driver and never on the executors; None if it can run there."""
+        return None
+
+    @property
+    def pair_condition(self) -> PairCondition | None:
+        """The condition over pairs of rows that its kernel needs a service for, unless it can evaluate it itself."""
         return None
 
     @property

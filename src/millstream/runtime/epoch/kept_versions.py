@@ -6,11 +6,16 @@ version can be copied while the flow goes on. A process that has a file mapped k
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
 from millstream import paths
+from millstream.errors import MillstreamError
 from millstream.state.version import Version
 
 KEPT_VERSIONS = 5
@@ -19,6 +24,9 @@ KEPT_VERSIONS = 5
 
 SWEEP_EVERY = 20
 """The number of epochs between two searches for files of tasks that no version names."""
+
+AT_ONCE_FILES = 1_000
+"""More files than this are removed in a thread, so that the next epoch does not wait."""
 
 _OF_A_TASK = re.compile(r"\.?(\d{12})-\d+-\d+-\d+\.arrow(\.tmp)?")
 
@@ -33,24 +41,38 @@ class Upkeep:
         self._leftovers: set[str] = set()
         """Files of older versions that were there at the start."""
 
-    def after(self, epoch: int, named: Iterable[str], version: Version) -> list[str]:
-        """Called when an epoch is the present: of the files `named` before, remove those that no kept version needs.
-        Returns the removed.
+    def after(self, epoch: int, former: Iterable[Version], version: Version) -> list[str]:
+        """Called when an epoch is the present: of the files of `former` versions, remove those that no kept version
+        needs. Returns the removed.
         """
-        for file in (set(named) | self._leftovers) - version.files:
+        left = [v.files - version.files for v in former if v is not version]
+        for file in self._leftovers.difference(version.files).union(*left):
             self._last.setdefault(file, epoch)
         self._leftovers = set()
         if epoch % SWEEP_EVERY == 0:
             self._sweep(epoch, version)
         gone = [f for f, last in self._last.items() if last + self._keep < epoch]
         for file in gone:
-            paths.delete_file(self._root / file, missing_ok=True)
             del self._last[file]
+        if len(gone) <= AT_ONCE_FILES:
+            self._remove(gone)
+        else:
+            threading.Thread(target=self._remove_quietly, args=[gone], name="millstream-removal", daemon=True).start()
         return gone
+
+    def _remove(self, files: Iterable[str]) -> None:
+        """Remove files. Whatever a process that ends here leaves, the next start removes."""
+        for folder, named in groupby(sorted(files), key=lambda file: file.rpartition("/")[0]):
+            paths.delete_files(self._root / folder, [file.rpartition("/")[2] for file in named])
+
+    def _remove_quietly(self, files: Iterable[str]) -> None:
+        """Remove files in a thread. The next start meets what cannot be removed, and says so."""
+        with suppress(OSError, MillstreamError):
+            self._remove(files)
 
     def _sweep(self, epoch: int, version: Version) -> None:
         """Find the files that tasks wrote and the driver never learned of: a lost or repeated attempt left them."""
-        for file in files_in(self._root) - version.files:
+        for file in files_in(self._root).difference(version.files, self._last):
             name = _OF_A_TASK.fullmatch(file.rpartition("/")[2])
             if name is not None and int(name[1]) < epoch:
                 self._last.setdefault(file, int(name[1]))
@@ -64,7 +86,12 @@ class Upkeep:
 
 def files_in(root: Path) -> set[str]:
     """The state files of a flow, as versions name them."""
-    return {str(path.relative_to(root)) for path in root.glob("*/*")}
+    found: set[str] = set()
+    for folder in os.scandir(root) if root.is_dir() else ():
+        if folder.is_dir():
+            with os.scandir(folder) as files:
+                found.update([f"{folder.name}/{file.name}" for file in files])
+    return found
 
 
 def remove_left_overs(root: Path, versions: Iterable[Version]) -> None:

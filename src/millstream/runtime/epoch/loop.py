@@ -277,13 +277,13 @@ class FlowLoop:
 
     def _become_present(self, record: EpochRecord, version: Version, progress: Progress) -> None:
         """Make a committed epoch the current one, and remove what no retained version needs any more."""
-        before = self.version.files
+        before = self.version
         self._fresh, self._whole = False, True
         self.number, self.progress, self.watermarks = record.epoch, progress, dict(record.watermarks)
         self.now = record.now
         self.version = self._compactor.between(version, record.epoch, _least(record))
         self._hold(record)
-        self.engine.cache.forget(self._upkeep.after(record.epoch, before | version.files, self.version))
+        self.engine.cache.forget(self._upkeep.after(record.epoch, (before, version), self.version))
 
     # ------------------------------------------------------------ input and progress
 
@@ -435,7 +435,7 @@ def _least(record: EpochRecord) -> int:
 def _row(record: EpochRecord, version: Version, progress: Progress) -> EpochRow:
     """Build the row of a committed epoch in the store."""
     return EpochRow(
-        record.epoch, record.plan, record.slices_json(), record.clock, version.to_json(), progress.to_json()
+        record.epoch, record.plan, record.slices_json(), record.clock, version.encoded(), progress.to_json()
     )
 
 

@@ -37,7 +37,7 @@ from millstream.runtime.inspect.lag import hold_again, hold_for, release_for
 from millstream.runtime.recovery import catalog_file
 from millstream.runtime.recovery.reconcile import RUN_FORMAT, read_kinds
 from millstream.runtime.recovery.swap import Failpoint, Swap, sync_tree
-from millstream.state.run import disk_full_named, sync_directory, write_durably
+from millstream.state.run import disk_full_named, write_durably
 from millstream.state.version import Version
 from millstream.store.files import STORE_FILE, WAL_FILE, has_store, store_file
 from millstream.store.port import EpochRow
@@ -110,7 +110,7 @@ def save(
         hold_for(name, {flow: entry["offsets"] for flow, entry in manifest.flows.items()}, log)
         failpoint("held")
         paths.rename(unfinished, folder)
-        sync_directory(folder.parent)
+        paths.sync_directory(folder.parent)
     except Exception:
         if not folder.exists():
             with suppress(MillstreamError, OSError):
@@ -171,7 +171,7 @@ def drop(home: Path, name: str, log: Log) -> None:
     gone = folder.with_name(f".{folder.name}.gone")
     paths.delete_tree(gone, within=home)
     paths.rename(folder, gone)
-    sync_directory(folder.parent)
+    paths.sync_directory(folder.parent)
     release_for(folder.name, log)
     paths.delete_tree(gone, within=home)
 

@@ -87,6 +87,11 @@ class Join(Operator):
         return CONDITION if self.test is not None and self.test.quick is None else None
 
     @property
+    def pair_condition(self) -> PairCondition | None:
+        """Its condition."""
+        return self.test
+
+    @property
     def result(self) -> tuple[str, ...]:
         """The columns of a pair, or of the left side alone."""
         right = () if self.how in ("semi", "anti") else self.right
