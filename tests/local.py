@@ -212,7 +212,7 @@ class _LocalWork:
         driver, engine, graph = self.driver, self.engine, self.engine.graph
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, driver.version))
         files = engine.cache.root.parent / "changes"
-        routes = Routes(graph, self.shards, whole, str(files), graph.writing(self.given.parts))
+        routes = Routes(graph, self.shards, whole, str(files), graph.writing(self.given.parts), self.given.hot)
         driver.operators(graph.first)
         parcels = routes.sent(driver, self.plan)
         partition = 0
@@ -238,7 +238,7 @@ class _LocalWork:
         results = opened(parcels, files)
         for scan, _ in frames:
             driver.taken(scan, results.intakes.get(scan.id, Intake()))
-        driver.received(graph, results)
+        driver.received(graph, results, self.shards)
 
     def _evaluated(
         self, batches: Iterable[pa.RecordBatch], level: int, routes: Routes, partition: int

@@ -260,7 +260,7 @@ class _Epoch:
             self.driver.taken(scan, intake)
         for source in sources:
             self._count_poison(source)
-        self.driver.received(graph, results)
+        self.driver.received(graph, results, routes.shards)
 
     def _routes(self) -> Routes:
         graph = self.engine.graph
@@ -268,7 +268,7 @@ class _Epoch:
         files = self.engine.cache.root.parent / "changes"
         forget_changes(files, self.given.number)
         shards = self.engine.placement.shards or parallelism(self.spark)
-        return Routes(graph, shards, whole, str(files), graph.writing(self.given.parts))
+        return Routes(graph, shards, whole, str(files), graph.writing(self.given.parts), self.given.hot)
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, root = self.driver.version, self.driver.clocks, str(self.engine.cache.root)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from millstream import paths
 from millstream.connect.port import SinkPart
 from millstream.engine.driver.epoch_io import polars
+from millstream.engine.exchange.hot_keys import KeyCounts
 from millstream.engine.exchange.parcels import (
     CHANGES,
     COUNTS,
@@ -21,6 +22,7 @@ from millstream.engine.exchange.parcels import (
     FAILURES,
     FILE,
     FINAL,
+    KEYS,
     PANES,
     PART,
     REFUSED,
@@ -70,6 +72,10 @@ class Results:
     rows: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
     """Rows of scans for operators in the driver."""
     operators: dict[int, OperatorResult] = field(default_factory=dict)
+    counts: KeyCounts = field(default_factory=KeyCounts)
+    """The keys of the rows that tasks have sent to operators."""
+    received: dict[int, list[int]] = field(default_factory=dict)
+    """By operator: the rows that each of its tasks received, if not none."""
 
 
 def opened(batches: Iterable[pa.RecordBatch], files: Path | None = None) -> Results:
@@ -83,8 +89,13 @@ def opened(batches: Iterable[pa.RecordBatch], files: Path | None = None) -> Resu
         elif parcel.kind == ROWS:
             results.rows.setdefault(parcel.view, []).append(parcel.rows())
         elif parcel.kind == RUNS:
-            for view, runs in orjson.loads(parcel.payload).items():
+            done = orjson.loads(parcel.payload)
+            for view, runs in done["runs"].items():
                 _of(results, int(view)).runs += [StateRun.from_json(run) for run in runs]
+            for view, rows in done["rows"].items():
+                results.received.setdefault(int(view), []).append(rows)
+        elif parcel.kind == KEYS:
+            results.counts.add(KeyCounts.from_json(orjson.loads(parcel.payload)))
         elif parcel.view >= 0:
             _add(_of(results, parcel.view), parcel, files)
     for result in results.operators.values():

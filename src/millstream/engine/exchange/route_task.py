@@ -57,6 +57,7 @@ class RouteTask:
         for of_edge, frames in sorted(waiting.rest(), key=lambda held: held[0]):
             number += 1
             yield from self._send(edges[of_edge], frames, sender, self._file(partition, attempt, number))
+        yield from sender.keys()
 
     def _may_cut(self, edge: Edge) -> bool:
         """Whether records may be sent in several pieces. Both halves of an update must reach a view together."""

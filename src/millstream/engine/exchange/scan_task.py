@@ -69,6 +69,7 @@ class ScanTask:
             partials += len(rows) if operator.keyed_scan else 0
             yield from self._send(view, operator, rows, sender)
         yield sender.data(COUNTS, self.scan, _counts(total, partials))
+        yield from sender.keys()
         if self.newest_of is not None and self.routes is not None and total.tally.newest:
             newest = orjson.dumps({self.newest_of: max(total.tally.newest.values())})
             for shard in range(self.routes.shards):
@@ -94,6 +95,9 @@ class ScanTask:
             yield from sender.rows(ROWS, view, rows)
             return
         hashes = rows["$h"].to_numpy() if "$h" in rows.columns else np.zeros(len(rows), np.int64)
+        if "$h" in rows.columns:
+            weights = rows["$n"].to_numpy() if "$n" in rows.columns else None
+            sender.counts.note(view, 0, hashes, rows.select(c for c in operator.keys if c in rows.columns), weights)
         for shard, part in self.routes.split(view, hashes, rows):
             yield from sender.rows(ROWS, view, part, shard)
 

@@ -209,6 +209,18 @@ class Operator:
         return False
 
     @property
+    def shrinks_input(self) -> bool:
+        """Whether its kernel can combine rows of a key before they are sent to it, without changing its results."""
+        return False
+
+    @property
+    def may_split(self) -> tuple[bool, ...]:
+        """For each side, whether the rows of one key may be spread over shards if those of the other side reach all of
+        them.
+        """
+        return (False,) * len(self.sides)
+
+    @property
     def orders_rows(self) -> tuple[str, ...]:
         """The columns of its rows that give their order, wherever they were computed."""
         return ()
