@@ -124,7 +124,8 @@ class _SimulatedTasks:
                 (self._engine.cache.root / name).touch()
                 run = StateRun(name, 2774893043, 40_312, (Batch(1_000, expiry, expiry),), hashes)
                 runs[str(view)] = [run.to_json()]
-            sent = [sender.data(RUNS, -1, orjson.dumps(runs))]
+            done = {"runs": runs, "rows": dict.fromkeys(runs, 10_000)}
+            sent = [sender.data(RUNS, -1, orjson.dumps(done))]
             sent += sender.rows(FINAL, 0, changes.with_columns(pl.lit(shard).cast(pl.Int64).alias("key")))
             tally = Tally(10_000, newest={0: watermark})
             counts = {
@@ -171,7 +172,7 @@ class _SimulatedTasks:
         with self._part("version"):
             for scan in engine.plan.scans:
                 driver.taken(scan, results.intakes[scan.id])
-            driver.received(engine.graph, results)
+            driver.received(engine.graph, results, self._shards)
             driver.operators()
         return driver.out
 
