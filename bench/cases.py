@@ -143,6 +143,11 @@ OWN = {
         OwnCase("guarantees", "exactly once against at most once, with a view and a sink", "bench.own.guarantees"),
         OwnCase("questions", "SELECTs over a view of 1 M rows while its flow runs", "bench.own.questions"),
         OwnCase("insert", "10,000 rows of 16 columns by VALUES, 100,000 rows by COPY: CPU seconds", "bench.own.insert"),
+        OwnCase(
+            "driver-cost", "the driver's own work per epoch, 20 operators, 10 to 1,000 shards", "bench.own.driver_cost"
+        ),
+        OwnCase("skew", "one key with half of all rows against uniform keys", "bench.own.skew"),
+        OwnCase("levels", "rows/s through one, two and three levels of exchange", "bench.own.levels"),
         OwnCase("custom-windows", "10 s windows that a Python function gives", "bench.own.custom_windows"),
     )
 }

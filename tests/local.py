@@ -213,7 +213,7 @@ class _LocalWork:
         driver, engine, graph = self.driver, self.engine, self.engine.graph
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, driver.version))
         files = engine.state.changes
-        routes = Routes(graph, self.shards, whole, files, graph.writing(self.given.parts))
+        routes = Routes(graph, self.shards, whole, files, graph.writing(self.given.parts), self.given.hot)
         driver.operators(graph.first)
         parcels = routes.sent(driver, self.plan)
         partition, attempts = 0, itertools.count()  # Spark numbers the attempts at all tasks
@@ -239,7 +239,7 @@ class _LocalWork:
         results = opened(parcels, files)
         for scan, _ in frames:
             driver.taken(scan, results.intakes.get(scan.id, Intake()))
-        driver.received(graph, results)
+        driver.received(graph, results, self.shards)
 
     def _evaluated(
         self, batches: Iterable[pa.RecordBatch], level: int, routes: Routes, partition: int

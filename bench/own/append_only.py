@@ -42,7 +42,7 @@ def measured(operator: ChangingAggregation, rows: int, keys: int, epochs: int, f
         began = time.perf_counter()
         states = states_of(cache, operator, version)
         outcome = advance(operator, {"rows": frame}, states, OperatorClock(0, 0, epoch=epoch))
-        runs = write_outcome(folder, operator, outcome, f"{epoch:012d}-0")
+        runs = write_outcome(cache, operator, outcome, f"{epoch:012d}-0")
         for spec in operator.states:
             step = operator.state_step(spec)
             version = version.advance(step, [r for r in runs if r.step == step], 0)

@@ -12,8 +12,8 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millstream.errors import DefinitionError, HomeDamaged
@@ -85,6 +85,15 @@ def delete_file(path: Path, *, missing_ok: bool = False, link_ok: bool = False) 
             raise
 
 
+def delete_files(folder: Path, names: Iterable[str]) -> None:
+    """Delete files of one directory, as far as they exist. A symbolic link is refused. Reaches the directory once."""
+    with suppress(FileNotFoundError), _folder_of(folder / "_") as directory:
+        for name in names:
+            with suppress(FileNotFoundError):
+                _refuse_link(folder / name, directory)
+                os.unlink(name, dir_fd=directory)
+
+
 def delete_folder(path: Path) -> None:
     """Delete an empty directory."""
     with _folder_of(path) as folder:
@@ -133,6 +142,15 @@ def truncate(path: Path, size: int) -> None:
             os.fsync(file)
         finally:
             os.close(file)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def open_file(path: Path, flags: int, mode: int = 0o600) -> int:

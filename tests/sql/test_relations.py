@@ -266,14 +266,19 @@ def multiset(rows: Any) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(_plain(v) for v in r) for r in rows)
 
 
-def check(chains: dict[str, Sequence[str]], seed: int, *, epochs: int = 3, most: int = 6) -> None:
-    """Run views over random epochs, with a crash between two of them, and hold each against DuckDB after each."""
+def check(
+    chains: dict[str, Sequence[str]], seed: int, *, epochs: int = 3, most: int = 6, shards: Sequence[int] = (1, 3)
+) -> set[str]:
+    """Run views over random epochs, with a crash between two of them, and hold each against DuckDB after each. The
+    number of shards is one of `shards`. Returns the steps of joins that had hot keys.
+    """
+    split: set[str] = set()
     views = {n: sql_of(c) for n, c in chains.items()}
     chance = random.Random(seed)
     sent: dict[str, list[dict[str, Any]]] = {n: [] for n in SOURCES}
     used = [n for n in SOURCES if any(f" {n} " in f"{sql} ".replace(")", " ") for sql in views.values())]
     with tempfile.TemporaryDirectory() as folder, connected(as_spark=True) as batch:
-        with Script(flow_of(views), folder, shards=chance.choice([1, 3])) as script:
+        with Script(flow_of(views), folder, shards=chance.choice(shards)) as script:
             for number in range(epochs):
                 for name in used:
                     come = [row(chance) for _ in range(chance.randrange(most + 1))]
@@ -289,9 +294,12 @@ def check(chains: dict[str, Sequence[str]], seed: int, *, epochs: int = 3, most:
                     found = multiset(r.values() for r in script.rows(name))
                     expected = multiset(batch.execute(sql_of(chains[name], BATCH)).fetchall())
                     assert found == expected, (name, sql, sent)
-                if number == 0:
+                assert script._loop is not None
+                split |= set(script._loop._hot)
+                if number == epochs // 3:
                     script.crash()
-                    script.resume(shards=chance.choice([1, 3]))
+                    script.resume(shards=chance.choice(shards))
+    return split
 
 
 @pytest.mark.sampled(12)

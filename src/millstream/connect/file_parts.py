@@ -111,7 +111,7 @@ def publish(parts: Sequence[SinkPart]) -> list[Path]:
     for folder in {p.parent for p in places}:
         with suppress(OSError):  # it holds parts of another sink
             paths.delete_folder(folder / STAGING)
-        _sync(folder)
+        paths.sync_directory(folder)
     return places
 
 
@@ -160,12 +160,3 @@ def _texts(rows: pa.Table) -> pa.Table:
             text = [None if v is None else interval_text(v) for v in python_values(rows.column(i))]
             rows = rows.set_column(i, field.name, pa.array(text, pa.string()))
     return rows
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    directory = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -282,21 +282,20 @@ class _Epoch:
             self.driver.taken(scan, intake)
         for source in sources:
             self._count_poison(source)
-        self.driver.received(graph, results)
+        self.driver.received(graph, results, routes.shards)
 
     def _routes(self) -> Routes:
         graph = self.engine.graph
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, self.driver.version))
         files = self.engine.changes_for(self.given.number)
         shards = self.engine.placement.shards or parallelism(self.spark)
-        return Routes(graph, shards, whole, files, graph.writing(self.given.parts))
+        return Routes(graph, shards, whole, files, graph.writing(self.given.parts), self.given.hot)
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, state = self.driver.version, self.driver.clocks, self.engine.cache.storage
         found = []
         for level in range(1, routes.graph.levels + 1):
-            operators = [n.operator for n in routes.graph.at(level)]
-            mine = version.only(o.state_step(s) for o in operators for s in o.states)
+            mine = version.only(routes.graph.steps(level))
             found.append(LevelTask(level, routes, state, self.given.number, self.given.attempt, mine, clocks))
         return found
 

@@ -43,8 +43,7 @@ def arrived(
     rows = rows.with_columns(one_zero(pl.col(k)).alias(k) for k in keys if rows.schema[k].is_float())
     groups = pair(GROUP, rows, keys)
     if side.append_only and content is not None and not content:
-        number = clock.first_row + np.arange(len(rows), dtype=np.int64)
-        marks = [pl.Series("$a", number, dtype=pl.Int64), pl.Series("$b", np.zeros(len(rows), np.int64))]
+        marks = [pl.Series(n, v, dtype=pl.Int64) for n, v in zip(CONTENT, clock.row_numbers(len(rows)), strict=True)]
         return rows.select(*groups, *marks, pl.lit(1, pl.Int64).alias("$d"), *side.columns)
     identifying = dict.fromkeys((*(side.columns if content is None else content), *side.names))
     same = list(identifying) == list(keys)
@@ -71,11 +70,16 @@ def touched_rows(
     return whole(side, None if side.append_only else lookup_rows(state, hashes_of(arrivals), clock), arrivals)
 
 
-def in_order(rows: pl.DataFrame, order: Sequence[Sort], ties: Sequence[str]) -> pl.DataFrame:
-    """Sort rows by group and by an order. Ties are decided by further columns, then by content."""
+def in_order(
+    rows: pl.DataFrame, order: Sequence[Sort], ties: Sequence[str], groups: Sequence[str] | None = None
+) -> pl.DataFrame:
+    """Sort rows by group and by an order. Ties are decided by further columns, then by content. `groups` are the
+    columns of a group, if not its hashes.
+    """
     ways = {s.column: (s.descending, not s.nulls_first) for s in reversed(order)}
     plain = (c for c in ties if not rows.schema[c].is_nested())
-    by = list(dict.fromkeys((*GROUP, *(s.column for s in order), *plain, *CONTENT)))
+    groups = GROUP if groups is None else groups
+    by = list(dict.fromkeys((*groups, *(s.column for s in order), *plain, *(c for c in CONTENT if c in rows.columns))))
     sorts = [ways.get(c, (False, False)) for c in by]
     return rows.sort(by, descending=[d for d, _ in sorts], nulls_last=[n for _, n in sorts])
 

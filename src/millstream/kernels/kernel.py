@@ -31,6 +31,9 @@ from millstream.plan.operators.relations.loop import Loop
 Inputs = Mapping[str, pl.DataFrame | None]
 """The rows or changes of an epoch, by side. None means that nothing arrived."""
 
+COMBINED = "combined"
+"""The input with rows that were combined before they were sent."""
+
 States = Mapping[str, State]
 """The states of an operator, by name."""
 
@@ -109,6 +112,10 @@ class Kernel:
     """The expiry of each row of the first state."""
     scan: ScanInput | None = None
     """How the operator reads rows of scans, if it does."""
+    shrink: Callable[[Any, pl.DataFrame], pl.DataFrame] | None = None
+    """Combine rows that are on their way to an operator, if it `shrinks_input`: fewer rows that give the same results.
+    They have the columns of the rows; or ``$h`` and others, and the kernel receives them as the input `COMBINED`.
+    """
 
 
 def kernel_of(operator: Operator) -> Kernel:

@@ -99,10 +99,14 @@ class OperatorClock:
         shares = {f: min(fractions.get(s, {}).get(f, watermark) for s in sources) for f in operator.fractions}
         return cls(min(before[s] for s in sources), watermark, now, shares, since)
 
-    @property
-    def first_row(self) -> int:
-        """The first number for rows that arrive in this epoch and shard. Numbers are unique over epochs and shards."""
-        return self.epoch * EPOCH_ROWS + self.shard * (EPOCH_ROWS // self.shards)
+    def row_numbers(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of numbers for rows that arrive in this epoch and shard. Pairs are unique over epochs and shards. The
+        second number is 0, unless the shard has more rows than its part of the numbers of an epoch.
+        """
+        most = EPOCH_ROWS // self.shards
+        number = np.arange(count, dtype=np.int64)
+        first = self.epoch * EPOCH_ROWS + np.where(number < most, self.shard * most, 0) + number
+        return first, np.where(number < most, 0, self.shard + 1)
 
     @property
     def latest(self) -> Micros:

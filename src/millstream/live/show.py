@@ -38,6 +38,7 @@ from millstream.state.manifest import load_version
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
+    from millstream.runtime.epoch.loop import EpochReport
 
 
 def show(deployment: Deployment, statement: Show) -> Answer:
@@ -196,6 +197,7 @@ def _going(deployment: Deployment, planned: Plan, flow: str, view: str) -> list[
         rows = sum(r.rows for r in recent)
         lines.append(f"  {rows / span:,.0f} rows/s over the last {len(recent)} epochs, "
                      f"{sum(r.seconds for r in recent) / len(recent) * 1000:,.0f} ms each")  # fmt: skip
+        lines += [f"  {text}" for text in _loads(planned, view, run.reports)]
     if last is not None:
         version = load_version(last.version, deployment.home.state.of(flow).runs)
         steps = [s for s in version.runs if view_of(s).lower() == view.lower()]
@@ -205,6 +207,22 @@ def _going(deployment: Deployment, planned: Plan, flow: str, view: str) -> list[
             if row["view"].lower() == view.lower():
                 lines.append(f"  watermark {row['watermark']}, {row['rows']:,} rows, {row['late']:,} late, "
                              f"{row['errors']:,} errors")  # fmt: skip
+    return lines
+
+
+def _loads(planned: Plan, view: str, reports: Sequence[EpochReport]) -> list[str]:
+    """How evenly the rows of the operators of a view were spread over shards, in the last epoch that did."""
+    recent = next((r for r in reversed(reports) if r.loads), None)
+    lines = []
+    for upstream in with_upstream(planned, view).views if recent is not None else ():
+        load = recent.loads.get(upstream.name) if recent is not None else None
+        if load is None or not load.rows:
+            continue
+        title = upstream.operator.name() or "rows"
+        text = f"{title}: {load.rows:,} rows in {load.shards} shards, the fullest has {load.skew:.1f} x the mean"
+        if load.key is not None:
+            text += f"; hottest key {load.key or '(none)'} with {load.share:.0%}"
+        lines.append(text)
     return lines
 
 

@@ -25,19 +25,10 @@ def write_durably(path: Path, data: Any) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             paths.rename(temp, path)
-            sync_directory(path.parent)
+            paths.sync_directory(path.parent)
         except OSError:
             paths.delete_file(temp, missing_ok=True)
             raise
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 @contextmanager

@@ -7,13 +7,14 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from millstream import paths
-from millstream.state.durable import WRITE, disk_full_named, sync_directory
+from millstream.state.durable import WRITE, disk_full_named
 
 
 @dataclass(frozen=True)
@@ -70,16 +71,17 @@ class LocalStorage:
 
     def names(self) -> set[str]:
         """The names of all files below the directory, hidden and unfinished ones too."""
-        return {
-            os.path.relpath(os.path.join(folder, name), self.root)
-            for folder, folders, files in os.walk(self.root)
-            for name in (*files, *(f for f in folders if os.path.islink(os.path.join(folder, f))))
-        }
+        found: set[str] = set()
+        for folder, folders, files in os.walk(self.root):
+            prefix = "" if folder == str(self.root) else os.path.relpath(folder, self.root) + "/"
+            found.update([prefix + name for name in files])
+            found.update([prefix + name for name in folders if os.path.islink(os.path.join(folder, name))])
+        return found
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files."""
-        for name in names:
-            paths.delete_file(self.root / name, missing_ok=True)
+        for folder, named in groupby(sorted(names), key=lambda name: name.rpartition("/")[0]):
+            paths.delete_files(self.root / folder, [name.rpartition("/")[2] for name in named])
 
     def within(self, folder: str) -> LocalStorage:
         """The storage of a directory inside this one."""
@@ -117,7 +119,7 @@ class LocalFile:
             os.fsync(self._file.fileno())
             self._file.close()
             paths.rename(self._temp, self._path)
-            sync_directory(self._path.parent)
+            paths.sync_directory(self._path.parent)
 
     def discard(self) -> None:
         """Remove the temporary file."""

@@ -120,7 +120,7 @@ def _kept(
 
 
 def _written(storage: Storage, file: str, runs: Sequence[StateRun]) -> RunManifest:
-    content = orjson.dumps({"format": 1, "runs": [r.to_json() for r in runs]})
+    content = orjson.dumps({"format": 1, "runs": [orjson.Fragment(r.encoded) for r in runs]})
     storage.put(file, content)
     return RunManifest(file, zlib.crc32(content), len(content), tuple(runs))
 

@@ -23,6 +23,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import orjson
 import polars as pl
 import pyarrow as pa
 
@@ -39,7 +40,7 @@ MAX_BATCHES = 256
 """In a run with more buckets than this, neighboring buckets are merged."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The metadata of one record batch of a run, available without opening the run."""
 
@@ -47,6 +48,10 @@ class Batch:
     first: int
     last: int
     dropped: bool = False
+
+
+Encoded = bytes
+"""Encoded JSON. (`StateRun.bytes` is a number.)"""
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,11 @@ class StateRun:
             **({} if self.hashes is None else {"hashes": list(self.hashes)}),
             **({} if self.due is None else {"due": {c: [low, high] for c, low, high in self.due}}),
         }
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        """It as JSON, encoded once: a version may have hundreds of thousands of runs."""
+        return orjson.dumps(self.to_json())
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> StateRun:

@@ -23,14 +23,14 @@ from millstream.state.local_storage import LocalStorage
 from millstream.state.run import Batch, OpenRun, RunWriter, StateRun
 from millstream.state.storage import Storage
 
-KEY_GROUPS = 128
+KEY_GROUPS = 4_096
 FETCHES = 8
 """How many runs of a remote storage are copied at a time."""
-_GROUP_SHIFT = 57
+_GROUP_SHIFT = 52
 
 
 def key_group(hashes: np.ndarray) -> np.ndarray:
-    """The key group (0 to 127) of signed 64-bit hashes: their leading seven bits, in hash order."""
+    """The key group (0 to 4,095) of signed 64-bit hashes: their leading twelve bits, in hash order."""
     return (hashes >> _GROUP_SHIFT) + KEY_GROUPS // 2
 
 
@@ -56,7 +56,11 @@ class RunCache:
         self.storage: Storage = LocalStorage(storage) if isinstance(storage, Path) else storage
         self._verify = verify or self.storage.copies
         self._open: dict[str, OpenRun] = {}
+        self._used: dict[str, int] = {}
+        """By open or trusted file: the last epoch that used it, where epochs are told."""
+        self._epoch = 0
         self._trusted: set[str] = set()
+        """Files that need no verification: this process, or a task, has just written them."""
         self.notes: dict[str, object] = {}
         """Values cached by step. They save work and are never required."""
 
@@ -66,6 +70,7 @@ class RunCache:
         if opened is None or opened.run.crc != run.crc:
             verify = self._verify and (self.storage.copies or run.file not in self._trusted)
             return self._hold(OpenRun(self.storage, run, verify=verify))
+        self._used[run.file] = self._epoch
         if self.storage.copies:
             COPIES.use((id(self), run.file))
         return opened
@@ -88,17 +93,19 @@ class RunCache:
 
     def trust(self, run: StateRun) -> None:
         """Do not read a run back to verify it: it has just been written for this version."""
-        self._trusted.add(run.file)
         opened = self._open.get(run.file)
         if opened is not None and opened.run.crc != run.crc:
             self.forget([run.file])  # an epoch that was run again has written other rows
-            self._trusted.add(run.file)
+        self._trusted.add(run.file)
+        self._used[run.file] = self._epoch
 
-    def keep(self, runs: Mapping[str, Sequence[StateRun]], epoch: int) -> None:
-        """Of some steps, unmap all other runs than these, but for those that were written in this epoch."""
-        files, new = {r.file for of_step in runs.values() for r in of_step}, f"/{epoch:012d}-"
-        old = (f for f in {*self._open, *self._trusted} if f not in files and new not in f)
-        self.forget([f for f in old if f.partition("/")[0] in runs])
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch: unmap runs that were not used in this one or the one before it. Local copies stay: to fetch
+        them again costs more, and their number is bounded.
+        """
+        self._epoch = epoch
+        if not self.storage.copies:
+            self.forget([f for f, last in self._used.items() if last < epoch - 1])
 
     def fetch(self, runs: Sequence[StateRun]) -> None:
         """Copy runs of a remote storage that will be needed, several at a time, as far as they fit."""
@@ -117,12 +124,14 @@ class RunCache:
         """Unmap runs that no version names any more."""
         for file in files:
             self._trusted.discard(file)
+            self._used.pop(file, None)
             if self._open.pop(file, None) is not None and self.storage.copies:
                 COPIES.release((id(self), file))
 
     def _hold(self, opened: OpenRun) -> OpenRun:
         file = opened.run.file
         self._open[file] = opened
+        self._used[file] = self._epoch
         if self.storage.copies:
             drop = partial(_dropped, weakref.ref(self), file)
             COPIES.add((id(self), file), opened.run.bytes, drop, self.storage.copies_limit)
@@ -137,6 +146,8 @@ def _dropped(cache: weakref.ref[RunCache], file: str) -> None:
     held = cache()
     if held is not None:
         held._open.pop(file, None)
+        held._used.pop(file, None)
+        held._trusted.discard(file)
 
 
 class StateReader:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from millstream.clock import Micros
+from millstream.state.packed_runs import PackedRuns
 from millstream.state.run import RunWriter, StateRun
 from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, shard_range
 
@@ -30,27 +32,37 @@ PIECE_ROWS = 500_000
 
 @dataclass(frozen=True)
 class Version:
-    """The runs of every step after an epoch."""
+    """The runs of every step after an epoch.
 
-    runs: Mapping[str, tuple[StateRun, ...]] = field(default_factory=dict)
+    It may have hundreds of thousands of runs, so what an epoch does with all of them is done once per run, and a task
+    that receives a version decodes only the runs of its shard.
+    """
+
+    runs: Mapping[str, Sequence[StateRun]] = field(default_factory=dict)
     manifests: Mapping[str, tuple[RunManifest, ...]] = field(default_factory=dict, compare=False)
     """The files that describe the oldest runs of steps with many (`state/manifest.py`)."""
     expired: Mapping[str, int] = field(default_factory=dict, compare=False)
     """By step: the watermark up to which batches were dropped since this version was loaded."""
 
-    def of(self, step: str) -> tuple[StateRun, ...]:
-        """The runs of a step, oldest first."""
-        return self.runs.get(step, ())
+    def of(self, step: str, hashes: tuple[int, int] | None = None) -> Sequence[StateRun]:
+        """The runs of a step, oldest first; with `hashes`, those that may hold rows in this range."""
+        runs = self.runs.get(step, ())
+        if hashes is None:
+            return runs
+        return runs.meeting(hashes) if isinstance(runs, PackedRuns) else [r for r in runs if r.meets(hashes)]
 
     def only(self, steps: Iterable[str]) -> Version:
         """The runs of some steps."""
-        return Version({step: self.of(step) for step in steps})
+        return Version({step: self.runs[step] for step in steps if step in self.runs})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Packed for another process, which reads runs and no manifests."""
+        return Version, ({step: PackedRuns.of(runs) for step, runs in self.runs.items()},)
 
     def advance(self, step: str, added: Iterable[StateRun], watermark: Micros) -> Version:
         """The version after an epoch: without expired batches, and with the new runs last."""
-        live = (run.expire(watermark) for run in self.of(step))
-        runs = {**self.runs, step: (*(r for r in live if r is not None), *added)}
-        return replace(self, runs=runs, expired={**self.expired, step: watermark})
+        live = [r for run in self.of(step) if (r := run.expire(watermark)) is not None]
+        return replace(self, runs={**self.runs, step: (*live, *added)}, expired={**self.expired, step: watermark})
 
     def replaced(self, step: str, old: Sequence[StateRun], new: StateRun | None) -> Version:
         """The version with consecutive runs replaced by their merge."""
@@ -66,11 +78,11 @@ class Version:
                     runs.append(new)
         return replace(self, runs={**self.runs, step: tuple(runs)})
 
-    @property
+    @cached_property
     def files(self) -> frozenset[str]:
         """The files this version needs."""
-        manifests = (m.file for of_step in self.manifests.values() for m in of_step)
-        return frozenset((*(r.file for runs in self.runs.values() for r in runs), *manifests))
+        manifests = [m.file for of_step in self.manifests.values() for m in of_step]
+        return frozenset([*(r.file for runs in self.runs.values() for r in runs), *manifests])
 
     def rows(self, step: str) -> int:
         """State rows of a step. A key changed since the last compaction counts once per change."""

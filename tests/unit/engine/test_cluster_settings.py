@@ -103,7 +103,7 @@ class Spark:
 def test_shards_follow_the_executors_up_to_the_number_of_key_groups() -> None:
     spark = Spark(2)
     assert (cluster.parallelism(spark), spark.sets) == (2, 0)
-    for cores, tasks in ((6, 6), (1000, 128), (1, 1)):
+    for cores, tasks in ((6, 6), (10_000, 4_096), (1, 1)):
         spark.cores = cores
         assert cluster.parallelism(spark) == tasks
         assert spark.values["spark.sql.shuffle.partitions"] == str(tasks)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from millstream.engine.exchange import parcels, route_task, routes
+from millstream.engine.exchange import collected, parcels, routes
 from millstream.engine.exchange.graph import FINISH, Edge, Graph
 from millstream.engine.exchange.parcels import FILE, PARCEL_BYTES, ROWS, Sender, parcels_of
 from millstream.engine.exchange.results import forget_changes, opened
@@ -133,7 +133,7 @@ def test_files_of_changes_are_what_parcels_are(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(routes, "FILE_BYTES", 0)
     monkeypatch.setattr(parcels, "PARCEL_BYTES", 64)
     monkeypatch.setattr(parcels, "RECORD_ROWS", 1)
-    monkeypatch.setattr(route_task, "SEND_BYTES", 0)
+    monkeypatch.setattr(collected, "SEND_BYTES", 0)
     assert rows_of([3, 3, 3]) == expected
 
 
@@ -180,9 +180,23 @@ def test_ordered_rows_are_sorted_where_they_arrive() -> None:
 
 
 def test_numbers_of_rows_are_unique_over_epochs_and_shards() -> None:
-    firsts = [OperatorClock(0, 0, epoch=e, shard=s, shards=128).first_row for e in (1, 2) for s in range(128)]
-    assert firsts == sorted(set(firsts))
-    assert min(np.diff(firsts)) >= EPOCH_ROWS // 128
+    most = EPOCH_ROWS // 4096
+    firsts = []
+    for epoch in (1, 2):
+        for shard in range(4096):
+            first, second = OperatorClock(0, 0, epoch=epoch, shard=shard, shards=4096).row_numbers(1)
+            firsts.append(int(first[0]))
+            assert not second.any()
+    assert firsts == sorted(set(firsts)) and min(np.diff(firsts)) >= most
+
+
+def test_numbers_of_rows_are_unique_in_a_shard_with_more_rows_than_its_part() -> None:
+    shards, most = 1 << 20, EPOCH_ROWS >> 20
+    pairs: set[tuple[int, int]] = set()
+    for shard in range(3):
+        clock = OperatorClock(0, 0, epoch=1, shard=shard, shards=shards)
+        pairs |= set(zip(*(n.tolist() for n in clock.row_numbers(2 * most + 5)), strict=True))
+    assert len(pairs) == 3 * (2 * most + 5)
 
 
 def test_a_file_of_changes_goes_when_the_driver_has_mapped_it(tmp_path: Path) -> None:

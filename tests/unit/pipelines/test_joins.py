@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
+from millstream.engine.exchange import hot_keys
 from millstream.errors import DefinitionError, MillstreamError, SchemaError, Unsupported
 from millstream.testing.script import STEPS, Crash
 from tests.duck import connected
@@ -32,6 +33,17 @@ class Script(LocalScript):
 
     def _loop_of(self, home: Any) -> Any:
         return home.loop(self._plan, failpoint=self._failpoint, engine=QueryEngine)
+
+
+class ShardedScript(LocalScript):
+    """The same with tasks of executors."""
+
+    def _loop_of(self, home: Any) -> Any:
+        return home.loop(
+            self._plan,
+            failpoint=self._failpoint,
+            engine=lambda plan, ports, root: QueryEngine(plan, ports, root, shards=self.shards),
+        )
 
 
 def two(lateness: str = "20 seconds") -> tuple[ms.Flow, ms.Stream, ms.Stream]:
@@ -80,19 +92,25 @@ SQL = {
 ON = "a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL 3 SECOND AND a.ts + INTERVAL 7 SECOND AND a.v <= b.v + 1"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("shards", [1, 5])
 @pytest.mark.parametrize("unmatched", ["certain", "at once"])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_join_bounded_by_time_is_what_a_batch_gives_and_keeps_nothing_for_good(seed: int, unmatched: str) -> None:
+def test_a_join_bounded_by_time_is_what_a_batch_gives_and_keeps_nothing_for_good(
+    seed: int, unmatched: str, shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for constant in ("SPLIT_ROWS", "SPLIT_SHARE", "FREQUENT"):  # every key is hot, if there are several shards
+        monkeypatch.setattr(hot_keys, constant, 0)
     chance = random.Random(seed)
+    where, condition = ("v <= v_right + 1", ON) if shards == 1 else ("v <= v_right", ON.removesuffix(" + 1"))
     flow, a, b = two()
     for how in HOWS:
-        made = a.join(
-            b, on={"k": "k"}, how=how, where="v <= v_right + 1", within=("-3 seconds", "7 seconds"), unmatched=unmatched
-        )
+        made = a.join(b, on={"k": "k"}, how=how, where=where, within=("-3 seconds", "7 seconds"), unmatched=unmatched)
         made.view(how)
     sent: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
-    with tempfile.TemporaryDirectory() as folder, Script(flow, folder) as script:
+    split: set[str] = set()
+    kind = Script if shards == 1 else ShardedScript
+    with tempfile.TemporaryDirectory() as folder, kind(flow, folder, shards=shards) as script:
         for epoch in range(5):
             for name, rows in sent.items():
                 come = some(chance, 10 * epoch, 10 * epoch + 20)
@@ -100,12 +118,13 @@ def test_a_join_bounded_by_time_is_what_a_batch_gives_and_keeps_nothing_for_good
                 if come:
                     script.send(name, *come)
             script.tick()
+            split |= set(script._loop._hot)
             if epoch == 2:
                 script.crash()
-                script.resume()
+                script.resume(shards=shards + 2 if shards > 1 else 1)
             if unmatched == "at once":
                 for how in HOWS:
-                    assert shown(script, how) == batch(sent, SQL[how].format(ON)), (how, sent)
+                    assert shown(script, how) == batch(sent, SQL[how].format(condition)), (how, sent)
         for name, rows in sent.items():
             script.send(name, at(-1, 0, FAR))
             rows.append(at(-1, 0, FAR))
@@ -117,10 +136,11 @@ def test_a_join_bounded_by_time_is_what_a_batch_gives_and_keeps_nothing_for_good
         script.tick()
         script.tick()
         for how in HOWS:
-            expected = batch(sent, SQL[how].format(ON) + " WHERE true")
+            expected = batch(sent, SQL[how].format(condition) + " WHERE true")
             late = {r for r in expected if -2 in (r[0], r[-3])} if unmatched == "certain" and how != "inner" else set()
             assert shown(script, how) - Counter(late) == expected - Counter(late), (how, sent)
         assert all(not script.rows(f"{how}$late") for how in HOWS)
+        assert len(split) == (len(HOWS) - 1 if shards > 1 else 0), "all but the full join"
         held = sum(script._loop.version.rows(step) for step in script._loop.version.runs)
         assert held < 12 * len(HOWS), "no more than the last rows"
 

@@ -54,6 +54,8 @@ class Output:
     panes: dict[str, pa.Table] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
+    hot: dict[str, dict[int, int]] = field(default_factory=dict)
+    loads: dict[str, Any] = field(default_factory=dict)
 
     @property
     def changed(self) -> dict[str, int]:

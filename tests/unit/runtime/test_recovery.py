@@ -135,7 +135,7 @@ def test_a_file_goes_when_the_last_version_that_names_it_is_old_enough(tmp_path:
     for epoch in range(2, 12):
         (tmp_path / "v" / str(epoch)).touch()
         before, present = present, version(str(epoch))
-        gone = upkeep.after(epoch, before.files | present.files, present)
+        gone = upkeep.after(epoch, (before, present), present)
         left = sorted(int(p.name) for p in (tmp_path / "v").iterdir())
         assert left == list(range(max(1, epoch - keep - 1), epoch + 1)), epoch
         assert gone == ([f"v/{epoch - keep - 2}"] if epoch - keep - 2 >= 1 else [])
@@ -147,7 +147,7 @@ def test_what_a_lost_task_wrote_goes_while_the_flow_runs(tmp_path: Path) -> None
     for name in (left, f".{left}.tmp", named, merging):
         (tmp_path / "v" / name).touch()
     upkeep, present = Upkeep(LocalStorage(tmp_path), keep=2), version(named)
-    gone = [upkeep.after(epoch, present.files, present) for epoch in (19, SWEEP_EVERY)]
+    gone = [upkeep.after(epoch, (present,), present) for epoch in (19, SWEEP_EVERY)]
     assert [sorted(g) for g in gone] == [[], [f"v/.{left}.tmp", f"v/{left}"]]
     assert sorted(p.name for p in (tmp_path / "v").iterdir()) == [named, merging]
 
@@ -160,7 +160,7 @@ def test_files_of_older_versions_outlive_a_restart_and_go_later(tmp_path: Path) 
     assert sorted(p.name for p in (tmp_path / "v").iterdir()) == ["1", "2", "3"]
     upkeep, present = Upkeep(LocalStorage(tmp_path), keep=2), version("2", "3")
     upkeep.tidy(present)
-    seen = [upkeep.after(epoch, present.files, present) for epoch in range(4, 8)]
+    seen = [upkeep.after(epoch, (present,), present) for epoch in range(4, 8)]
     assert seen == [[], [], [], ["v/1"]]
     assert sorted(p.name for p in (tmp_path / "v").iterdir()) == ["2", "3"]
 

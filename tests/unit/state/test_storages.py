@@ -190,17 +190,42 @@ def test_runs_are_fetched_several_at_a_time_as_far_as_they_fit(s3_endpoint: str)
     assert not local._open
 
 
-def test_a_task_keeps_the_runs_of_other_steps_and_of_its_epoch(tmp_path: Path) -> None:
+def test_a_task_keeps_the_runs_that_were_used_in_its_epoch_or_the_one_before(tmp_path: Path) -> None:
     cache = RunCache(tmp_path)
     rows, ends = pl.DataFrame({"$h": [1]}), np.array([10])
-    names = ("v/000000000001-1-0-0", "v/000000000002-1-0-0", "v/000000000003-1-0-0", "w/000000000001-1-0-0")
-    runs = [cache.write(f"{name}.arrow", rows, ends) for name in names]
-    for run in runs:
-        cache.open(run)
-    cache.keep({"v": (runs[1],)}, 3)
-    assert sorted(cache._open) == sorted(r.file for r in runs[1:])
-    cache.keep({"v": (runs[2],), "w": ()}, 4)
-    assert sorted(cache._open) == [runs[2].file]
+    first, second = (cache.write(f"v/{name}.arrow", rows, ends) for name in ("1", "2"))
+    cache.begin(1)
+    cache.open(first)
+    cache.open(second)
+    cache.begin(2)
+    assert sorted(cache._open) == [first.file, second.file]
+    cache.open(second)
+    third = cache.write("w/3.arrow", rows, ends)
+    cache.begin(3)
+    assert sorted(cache._open) == [second.file]
+    cache.open(third)
+    cache.begin(4)
+    assert sorted(cache._open) == [third.file]
+    cache.begin(5)
+    assert not cache._open and not cache._trusted and not cache._used
+    assert cache.open(first).batch(0)[0]["$h"].to_list() == [1]
+
+
+def test_a_task_keeps_copies_of_runs_that_it_has_not_used_for_long(s3_endpoint: str) -> None:
+    plain = storage_at(s3_endpoint, "idle")
+    rows, ends = pl.DataFrame({"$h": [1], "n": [1]}), np.array([10])
+    runs = [RunCache(plain).write(f"v/{i}.arrow", rows, ends) for i in range(3)]
+    Counted.fetched.clear()
+    cache = RunCache(Counted(plain.prefix, plain.options, 2 * runs[0].bytes))
+    cache.begin(1)
+    cache.open(runs[0])
+    cache.begin(9)
+    cache.open(runs[0])
+    assert Counted.fetched == ["v/0.arrow"]
+    cache.open(runs[1])
+    cache.open(runs[2])  # beyond the limit: the one that was not used for longest goes
+    assert sorted(cache._open) == sorted(cache._used) == ["v/1.arrow", "v/2.arrow"]
+    cache.forget([r.file for r in runs])
 
 
 def test_a_run_that_this_process_wrote_is_not_fetched(s3_endpoint: str) -> None:

@@ -1,11 +1,13 @@
 """Versions and compaction: lists of runs stay short, and no reader ever notices."""
 
 import math
+import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,7 @@ from millstream.plan.parts import Measure
 from millstream.runtime.epoch import compaction
 from millstream.runtime.epoch.compaction import Compactor
 from millstream.state.run import Batch, StateRun
-from millstream.state.shard import RunCache, StateReader
+from millstream.state.shard import RunCache, StateReader, shard_range
 from millstream.state.version import FANOUT, Version, due, merge
 
 UNIQUE = ["$h", "$s", "k"]
@@ -200,3 +202,45 @@ def test_a_merge_whose_runs_expired_while_it_waited_does_not_stop_the_flow(
     assert isinstance(job.exception(), HomeDamaged | None)
     assert compactor.between(closed, 12, 10).of("v") == ()
     compactor.close()
+
+
+def _run(name: str, hashes: tuple[int, int] | None, *lasts: int) -> StateRun:
+    return StateRun(name, 7, 8, tuple(Batch(3, last - 1, last) for last in lasts), hashes)
+
+
+def test_a_version_in_another_process_has_the_same_runs_and_finds_those_of_a_shard() -> None:
+    edges = [shard_range(s, 7) for s in range(7)]
+    runs = [_run(f"v/{s}.arrow", r, 5) for s, r in enumerate(edges)]
+    runs += [_run("v/old.arrow", None, 5), _run("v/all.arrow", (edges[0][0], edges[-1][1]), 5, 9)]
+    version = Version({"v": tuple(runs), "w": (), "x": tuple(runs[:1])})
+    there = pickle.loads(pickle.dumps(version))
+    again = pickle.loads(pickle.dumps(there))
+    for packed in (there, again):
+        assert {step: list(packed.of(step)) for step in ("v", "w", "x", "y")} == {
+            "v": runs,
+            "w": [],
+            "x": runs[:1],
+            "y": [],
+        }
+        assert packed.files == version.files and packed.rows("v") == version.rows("v")
+        for s, hashes in enumerate(edges):
+            assert packed.of("v", hashes) == list(version.of("v", hashes)) == [runs[s], *runs[7:]]
+        assert packed.of("v")[-1] == runs[-1] and packed.of("v")[:2] == runs[:2]
+    assert version.only(["x", "y"]) == Version({"x": tuple(runs[:1])})
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=4), st.lists(st.integers(0, 9)))
+def test_encoded_runs_are_the_runs_and_they_expire_batch_by_batch(
+    lasts: list[list[int]], watermarks: list[int]
+) -> None:
+    version = Version({"v": tuple(_run(f"v/{i}.arrow", None, *each) for i, each in enumerate(lasts))})
+    reached = -1
+    for watermark in watermarks:
+        reached = max(reached, watermark)
+        version = version.advance("v", (), watermark)
+        kept = {r.file: [b.last for b in r.batches if not b.dropped] for r in version.of("v")}
+        live = {f"v/{i}.arrow": [at for at in each if at > reached] for i, each in enumerate(lasts)}
+        assert kept == {name: ends for name, ends in live.items() if ends}
+    assert [orjson.loads(r.encoded) for r in version.of("v")] == [r.to_json() for r in version.of("v")]
+    assert Version.from_json(version.to_json()).of("v") == version.of("v")
+    assert list(pickle.loads(pickle.dumps(version)).of("v")) == list(version.of("v"))

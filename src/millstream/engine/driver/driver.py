@@ -21,6 +21,7 @@ from millstream.engine.driver.row_errors import Errors, errors_of, policy, reach
 from millstream.engine.driver.services import DriverServices, Expressions
 from millstream.engine.driver.update_pairs import paired
 from millstream.engine.exchange.graph import Graph
+from millstream.engine.exchange.hot_keys import hot_of_next, loads
 from millstream.engine.exchange.results import OperatorResult, Results
 from millstream.errors import Unsupported
 from millstream.kernels.intake import Intake, gather
@@ -53,7 +54,7 @@ class EpochDriver:
     ) -> None:
         self.plan, self.cache, self.version, self.given = plan, cache, version, given
         self.expressions = expressions
-        self.out = EpochOutput(version)
+        self.out = EpochOutput(version, hot=given.hot)
         self.frames: dict[int, list[pl.DataFrame]] = {}
         self.changes: dict[int, list[pl.DataFrame]] = {}
         self.panes: dict[int, list[pl.DataFrame]] = {}
@@ -145,8 +146,11 @@ class EpochDriver:
 
     # ---- operators
 
-    def received(self, graph: Graph, results: Results) -> None:
-        """Add what the executors gave: results of their operators, and rows of scans for the others."""
+    def received(self, graph: Graph, results: Results, shards: int) -> None:
+        """Add what the executors gave: results of their operators in some shards, and rows of scans for the others."""
+        names = {i: n.view.name for i, n in graph.nodes.items()}
+        self.out.loads = loads(names, results.counts, results.received)
+        self.out.hot = hot_of_next(self.given.hot, graph, results.counts, shards)
         for i, rows in results.rows.items():
             self.frames.setdefault(i, []).extend(rows)
         for i, node in graph.nodes.items():
@@ -362,7 +366,7 @@ def states_of(
 ) -> dict[str, State]:
     """The states of an operator by name, optionally restricted to a range of hashes."""
     return {
-        spec.name: StateReader(cache, version.of(operator.state_step(spec)), list(spec.unique), hashes)
+        spec.name: StateReader(cache, version.of(operator.state_step(spec), hashes), list(spec.unique), hashes)
         for spec in operator.states
     }
 

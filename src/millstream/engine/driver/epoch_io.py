@@ -17,6 +17,28 @@ from millstream.connect.port import PartsWriter, SinkPart, SourceSlice
 from millstream.kernels.intake import Tally
 from millstream.state.version import Version
 
+HotKeys = Mapping[str, Mapping[int, int]]
+"""Step of a join -> hash of a hot key -> the side whose rows are spread over all shards."""
+
+
+@dataclass(frozen=True)
+class OperatorLoad:
+    """How evenly the rows that an operator received in an epoch were spread over shards."""
+
+    rows: int
+    fullest: int
+    """The rows of the shard with the most."""
+    shards: int
+    key: str | None = None
+    """The values of the key with the most rows, if some key has many."""
+    share: float = 0.0
+    """Its part of all rows."""
+
+    @property
+    def skew(self) -> float:
+        """The rows of the fullest shard over the mean."""
+        return self.fullest * self.shards / self.rows if self.rows else 1.0
+
 
 @dataclass(frozen=True)
 class EpochInput:
@@ -43,6 +65,8 @@ class EpochInput:
     """source -> poison records, which are quarantined as errors: partition, position and reason."""
     only: Mapping[str, Sequence[tuple[int, int, int]]] | None = None
     """source -> the only records to read: partition, first and last position. Used to search for poison records."""
+    hot: HotKeys = field(default_factory=dict)
+    """The hot keys of joins. Results do not depend on them."""
     parts: Mapping[str, PartsWriter] = field(default_factory=dict)
     """view -> how tasks write its changes to its sink, if they can. A large epoch then returns `parts` of it in place
     of `changes`.
@@ -84,6 +108,10 @@ class EpochOutput:
     """view -> good rows that its condition filtered out."""
     placements: dict[int, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    hot: HotKeys = field(default_factory=dict)
+    """The hot keys of joins, for the next epoch."""
+    loads: dict[str, OperatorLoad] = field(default_factory=dict)
+    """view -> how evenly the rows of its operator were spread over shards, if it ran on the executors."""
 
     @property
     def changed(self) -> dict[str, int]:

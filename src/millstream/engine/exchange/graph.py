@@ -21,7 +21,7 @@ from millstream.model.reserved import OP
 from millstream.plan.lowering.native_subset import native_projection
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
-from millstream.plan.operators.relations.join import CONDITION, Join
+from millstream.plan.operators.relations.join import CONDITION, PairCondition
 from millstream.plan.parts import NativeProjection, Op, Project
 from millstream.plan.plan import Plan, PlannedView
 from millstream.plan.rules.driver_operators import driver_reasons
@@ -124,6 +124,10 @@ class Graph:
         """The operators of a level, in plan order."""
         return [n for _, n in sorted(self.nodes.items()) if n.level == level]
 
+    def steps(self, level: int) -> list[str]:
+        """The states of the operators of a level."""
+        return [n.operator.state_step(s) for n in self.at(level) for s in n.operator.states]
+
 
 def graph_of(plan: Plan) -> Graph:
     """The graph of a bound plan."""
@@ -184,9 +188,8 @@ def _needs_spark(plan: Plan, view: PlannedView, levels: Mapping[int, int], numbe
         producer = plan.view(take.view)
         if producer.operator.feeds and numbers[take.view] not in levels:
             return f"its input comes from `{producer.operator.step}`, which runs there"
-    if isinstance(operator, Join) and operator.test is not None and not _pairs_are_native(operator):
-        return CONDITION
-    return None
+    condition = operator.pair_condition
+    return None if condition is None or _is_native_condition(operator, condition) else CONDITION
 
 
 def _native(ops: Sequence[Op]) -> tuple[NativeProjection, ...]:
@@ -205,14 +208,13 @@ def _is_native(ops: Sequence[Op], producer: PlannedView) -> bool:
     return projected(_empty(producer.results), _native(ops)) is not None
 
 
-def _pairs_are_native(operator: Join) -> bool:
-    """Whether the kernel can evaluate the condition of a join."""
-    assert operator.test is not None
-    if operator.test.quick is None:
+def _is_native_condition(operator: Operator, condition: PairCondition) -> bool:
+    """Whether the kernel can evaluate a condition over pairs of rows."""
+    if condition.quick is None:
         return False
     kinds = {c: t for side in operator.sides for c, t in zip(side.columns, side.types, strict=True)}
-    pairs = _empty(pa.schema([(c, kinds[c]) for c in operator.test.columns]))
-    return holds(operator.test.quick, pairs) is not None
+    pairs = _empty(pa.schema([(c, kinds[c]) for c in condition.columns]))
+    return holds(condition.quick, pairs) is not None
 
 
 def _empty(schema: pa.Schema) -> pl.DataFrame:

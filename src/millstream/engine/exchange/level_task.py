@@ -5,31 +5,37 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import orjson
 import polars as pl
 
 from millstream.engine.driver.driver import states_of, write_outcome
 from millstream.engine.exchange.graph import GraphNode
+from millstream.engine.exchange.hot_keys import split_side
 from millstream.engine.exchange.parcels import (
     DROPPED,
     FAILURES,
     NEWEST,
     PANES,
     ROWS,
-    RUN,
+    RUNS,
     SIDE,
     Batches,
     Parcel,
     Sender,
     parcels_of,
 )
-from millstream.engine.exchange.routes import Routes, in_order
+from millstream.engine.exchange.routes import COMBINED_SIDE, Routes, in_order
+from millstream.engine.exchange.split_state import SplitState, kept
 from millstream.kernels.intake import gather
-from millstream.kernels.kernel import NO_SERVICES, Services, advance
-from millstream.kernels.outcome import OperatorClock, Outcome
+from millstream.kernels.kernel import COMBINED, NO_SERVICES, Services, advance
+from millstream.kernels.outcome import OperatorClock, Outcome, State
 from millstream.model.reserved import OP
-from millstream.state.shard import RunCache, shard_range
+from millstream.plan.operators.operator import Operator
+from millstream.state.run import StateRun
+from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
 from millstream.state.storage import Storage
 from millstream.state.version import Version
 
@@ -67,10 +73,13 @@ class LevelTask:
             yield parcel.batch
         sender = Sender((self.level << 20) + shard, shard)
         cache = _cache(self.state)
-        cache.keep(self.version.runs, self.epoch)
+        cache.begin(self.epoch)
+        done: dict[str, dict[str, Any]] = {"runs": {}, "rows": {}}
         for node in self.nodes:
             if node.number not in self.routes.whole or shard == 0:
-                yield from self._operator(node, mine, newest, cache, shard, attempt, sender)
+                yield from self._operator(node, mine, newest, cache, shard, attempt, sender, done)
+        yield sender.data(RUNS, -1, orjson.dumps(done))
+        yield from sender.keys()
 
     def _operator(
         self,
@@ -81,29 +90,84 @@ class LevelTask:
         shard: int,
         attempt: int,
         sender: Sender,
+        done: dict[str, dict[str, Any]],
     ) -> Batches:
-        """Run one operator and send what it gives."""
+        """Run one operator and send what it gives. The runs that it wrote, and how many rows it received, are added to
+        `done`.
+        """
         operator, whole = node.operator, node.number in self.routes.whole
         inputs, begins = self._inputs(node, mine), False
+        done["rows"][str(node.number)] = sum(len(rows) for rows in inputs.values() if rows is not None)
         if all(rows is None for rows in inputs.values()):
             if not operator.stateful:
                 return
             begins = whole  # it is never empty, and gives its first row
         hashes = None if whole else shard_range(shard, self.routes.shards)
+        keys, sides = split_side(self.routes.hot, operator)
         states = states_of(cache, operator, self.version, hashes)
+        if len(keys) and hashes is not None:
+            states = self._split_states(cache, operator, states, keys, sides, shard)
         clock = replace(self.clocks[node.number], shard=shard, shards=self.routes.shards, begins=begins)
         if operator.ttl is not None:
             clock = replace(
                 clock, newest=max((newest[s] for s in operator.sources if s in newest), default=clock.newest)
             )
         outcome = advance(operator, inputs, states, clock, self.services)
-        name = f"{self.epoch:012d}-{self.attempt}-{shard}-{attempt}"
-        for run in write_outcome(cache, operator, outcome, name):
-            yield sender.data(RUN, node.number, orjson.dumps(run.to_json()))
+        name = self._name(shard, attempt)
+        if len(keys) and hashes is not None:
+            written = self._write_split(cache, operator, outcome, keys, sides, shard, attempt)
+        else:
+            written = write_outcome(cache, operator, outcome, name)
+        if written:
+            done["runs"][str(node.number)] = [run.to_json() for run in written]
         yield from self._reported(node, outcome, sender)
         if outcome.changes is not None and len(outcome.changes):
             file = f"{name}-{node.number}.arrow"
             yield from self.routes.deliver(node, outcome.changes, sender, file)
+
+    def _name(self, shard: int, attempt: int) -> str:
+        return f"{self.epoch:012d}-{self.attempt}-{shard}-{attempt}"
+
+    def _split_states(
+        self,
+        cache: RunCache,
+        operator: Operator,
+        states: Mapping[str, State],
+        keys: np.ndarray,
+        sides: np.ndarray,
+        shard: int,
+    ) -> dict[str, State]:
+        """The states of the sides of an operator with hot keys."""
+        found: dict[str, State] = {}
+        for side, spec in enumerate(operator.states):
+            own = states[spec.name]
+            assert isinstance(own, StateReader)
+            step, unique = operator.state_step(spec), list(spec.unique)
+            hot = {k: StateReader(cache, self.version.of(step, (k, k)), unique) for k in keys.tolist()}
+            found[spec.name] = SplitState(own, hot, keys[sides == side], shard, self.routes.shards)
+        return found
+
+    def _write_split(
+        self,
+        cache: RunCache,
+        operator: Operator,
+        outcome: Outcome,
+        keys: np.ndarray,
+        sides: np.ndarray,
+        shard: int,
+        attempt: int,
+    ) -> list[StateRun]:
+        """Write the rows that an operator with hot keys keeps: rows of hot keys of other shards in files of their
+        own.
+        """
+        runs = []
+        for side, spec in enumerate(operator.states):
+            own = shard_range(shard, self.routes.shards)
+            for rows, expiry in kept(outcome, spec.name, keys[sides != side], own):
+                is_own = shard_of(rows["$h"].to_numpy()[:1], self.routes.shards)[0] == shard
+                name = self._name(shard if is_own else shard + self.routes.shards, attempt)
+                runs.append(cache.write(f"{operator.state_step(spec)}/{name}.arrow", rows, expiry))
+        return runs
 
     def _inputs(self, node: GraphNode, mine: Mapping[tuple[int, int], list[Parcel]]) -> dict[str, pl.DataFrame | None]:
         """The inputs of an operator by side, in an order that does not depend on the shuffle."""
@@ -117,7 +181,8 @@ class LevelTask:
             if len(side.takes) > 1:
                 frames = [f.select(OP, *side.columns) for f in frames]
             found[name] = in_order(pl.concat(frames, how="vertical_relaxed")) if frames else None
-        return found
+        combined = _frames(mine.get((node.number, COMBINED_SIDE), ()))
+        return found | {COMBINED: pl.concat(combined, how="vertical_relaxed")} if combined else found
 
     def _reported(self, node: GraphNode, outcome: Outcome, sender: Sender) -> Batches:
         """What the driver must know of an outcome, besides its changes."""

@@ -11,10 +11,12 @@ import io
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import orjson
 import polars as pl
 import pyarrow as pa
 
 from millstream.engine.exchange.graph import Edge
+from millstream.engine.exchange.hot_keys import KeyCounts
 
 PARCEL = "kind STRING, view INT, side INT, shard INT, origin INT, number INT, payload BINARY"
 DRIVER = -1
@@ -33,9 +35,10 @@ ROWS, SIDE, NEWEST, RECORD = "rows", "side", "newest", "record"
 """Kinds for tasks: rows of a scan for an operator, changes for a side of an operator, newest event times. A record is
 one changed row, in a column of its own, for expressions that Spark evaluates.
 """
-COUNTS, RUN, CHANGES, FINAL, FILE, PART, REFUSED, PANES, DROPPED, FAILURES = (
+COUNTS, RUNS, KEYS, CHANGES, FINAL, FILE, PART, REFUSED, PANES, DROPPED, FAILURES = (
     "counts",
-    "run",
+    "runs",
+    "keys",
     "changes",
     "final",
     "file",
@@ -45,9 +48,9 @@ COUNTS, RUN, CHANGES, FINAL, FILE, PART, REFUSED, PANES, DROPPED, FAILURES = (
     "dropped",
     "failures",
 )
-"""Kinds for the driver: the counts of a scan, a run, changes of an operator, finished changes of a view (or the file
-that holds them), a part of a sink that a task has written, or why it could not, panes, dropped records, rows that user
-code failed on.
+"""Kinds for the driver: the counts of a scan, the runs of a task and the rows that its operators received, the keys of
+the rows that it sent, changes of an operator, finished changes of a view (or the file that holds them), a part of a
+sink that a task has written, or why it could not, panes, dropped records, rows that user code failed on.
 """
 
 
@@ -60,8 +63,14 @@ class Parcel(NamedTuple):
     shard: int
     origin: int
     number: int
-    batch: pa.RecordBatch
-    """The parcel as a batch of one row."""
+    source: pa.RecordBatch
+    """The batch that holds it, and its place there."""
+    at: int
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The parcel as a batch of one row."""
+        return self.source.slice(self.at, 1)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -71,7 +80,7 @@ class Parcel(NamedTuple):
     @property
     def payload(self) -> memoryview:
         """Its bytes."""
-        return memoryview(self.batch.column(len(SCHEMA) - 1)[0].as_buffer())
+        return memoryview(self.source.column(len(SCHEMA) - 1)[self.at].as_buffer())
 
     def rows(self) -> pl.DataFrame:
         """The rows of a frame that it holds."""
@@ -85,7 +94,14 @@ class Sender:
 
     def __init__(self, origin: int, shard: int = 0) -> None:
         self.origin, self.shard = origin, shard
+        self.counts = KeyCounts()
+        """The keys of the rows that were sent to operators."""
         self._number = 0
+
+    def keys(self) -> Batches:
+        """A parcel with the counts of keys, if there are any."""
+        if self.counts.rows:
+            yield self.data(KEYS, -1, orjson.dumps(self.counts.to_json()))
 
     def data(self, kind: str, view: int, payload: bytes, shard: int = 0) -> pa.RecordBatch:
         """A parcel with some bytes."""
@@ -124,7 +140,7 @@ def parcels_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
     for batch in batches:
         head = [batch.column(i).to_pylist() for i in range(len(SCHEMA) - 1)]
         for at, (kind, view, side, shard, origin, number) in enumerate(zip(*head, strict=True)):
-            yield Parcel(kind, view, side, shard, origin, number, batch.slice(at, 1))
+            yield Parcel(kind, view, side, shard, origin, number, batch, at)
 
 
 def pack(frame: pl.DataFrame) -> bytes:

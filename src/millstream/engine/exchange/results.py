@@ -11,6 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.connect.port import SinkPart
+from millstream.engine.driver.epoch_io import polars
+from millstream.engine.exchange.hot_keys import KeyCounts
 from millstream.engine.exchange.parcels import (
     CHANGES,
     COUNTS,
@@ -18,11 +20,12 @@ from millstream.engine.exchange.parcels import (
     FAILURES,
     FILE,
     FINAL,
+    KEYS,
     PANES,
     PART,
     REFUSED,
     ROWS,
-    RUN,
+    RUNS,
     Parcel,
     parcels_of,
 )
@@ -42,12 +45,20 @@ class OperatorResult:
     """Changes for operators in the driver."""
     final: list[pa.Table] = field(default_factory=list)
     """Finished changes of its view."""
+    small: list[pa.Table] = field(default_factory=list)
+    """Finished changes that came in parcels, as they were sent."""
     parts: list[SinkPart] = field(default_factory=list)
     """What tasks have written to the sink of its view instead."""
     panes: list[pl.DataFrame] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     skipped: int = 0
+
+    def close_small(self) -> None:
+        """Add the changes that came in parcels to the others: all at once, because every conversion costs."""
+        if self.small:
+            self.final.append(polars(pa.concat_tables(self.small, promote_options="permissive")).to_arrow())
+            self.small = []
 
 
 @dataclass
@@ -60,6 +71,10 @@ class Results:
     rows: dict[int, list[pl.DataFrame]] = field(default_factory=dict)
     """Rows of scans for operators in the driver."""
     operators: dict[int, OperatorResult] = field(default_factory=dict)
+    counts: KeyCounts = field(default_factory=KeyCounts)
+    """The keys of the rows that tasks have sent to operators."""
+    received: dict[int, list[int]] = field(default_factory=dict)
+    """By operator: the rows that each of its tasks received, if not none."""
 
 
 def opened(batches: Iterable[pa.RecordBatch], files: Storage | None = None) -> Results:
@@ -73,8 +88,18 @@ def opened(batches: Iterable[pa.RecordBatch], files: Storage | None = None) -> R
             _count(results, parcel)
         elif parcel.kind == ROWS:
             results.rows.setdefault(parcel.view, []).append(parcel.rows())
+        elif parcel.kind == RUNS:
+            done = orjson.loads(parcel.payload)
+            for view, runs in done["runs"].items():
+                _of(results, int(view)).runs += [StateRun.from_json(run) for run in runs]
+            for view, rows in done["rows"].items():
+                results.received.setdefault(int(view), []).append(rows)
+        elif parcel.kind == KEYS:
+            results.counts.add(KeyCounts.from_json(orjson.loads(parcel.payload)))
         elif parcel.view >= 0:
-            _add(results.operators.setdefault(parcel.view, OperatorResult()), parcel, files)
+            _add(_of(results, parcel.view), parcel, files)
+    for result in results.operators.values():
+        result.close_small()
     if files is not None:
         files.delete(bytes(p.payload).decode() for p in parcels if p.kind == FILE)  # the mappings stay
     return results
@@ -92,16 +117,22 @@ def _count(results: Results, parcel: Parcel) -> None:
     results.partials[parcel.view] = results.partials.get(parcel.view, 0) + counts["partials"]
 
 
+def _of(results: Results, view: int) -> OperatorResult:
+    result = results.operators.get(view)
+    if result is None:
+        result = results.operators[view] = OperatorResult()
+    return result
+
+
 def _add(result: OperatorResult, parcel: Parcel, files: Storage | None) -> None:
     kind = parcel.kind
-    if kind == RUN:
-        result.runs.append(StateRun.from_json(orjson.loads(parcel.payload)))
-    elif kind == CHANGES:
+    if kind == CHANGES:
         result.changes.append(parcel.rows())
     elif kind == FINAL:
-        result.final.append(parcel.rows().to_arrow())
+        result.small.append(pa.ipc.open_stream(parcel.payload).read_all())
     elif kind == FILE:
         assert files is not None
+        result.close_small()
         result.final.append(pa.ipc.open_file(files.map(bytes(parcel.payload).decode())).read_all())
     elif kind == PART:
         result.parts.append(SinkPart(**orjson.loads(parcel.payload)))

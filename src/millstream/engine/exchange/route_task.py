@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.engine.driver.epoch_io import polars
+from millstream.engine.exchange.collected import Collected
 from millstream.engine.exchange.graph import FINISH, ORDER, Edge
 from millstream.engine.exchange.parcels import RECORD, SCHEMA, Batches, Sender
 from millstream.engine.exchange.routes import Routes
 
 KEEP = "$keep"
 """The field of a record that says whether it passed the conditions on its way."""
-SEND_BYTES = 32 << 20
-"""Records are sent once they have this many bytes."""
 _ORIGIN = 1 << 19
 """Added to the origin of parcels of these tasks, which come after those of the level itself."""
 
@@ -37,7 +36,7 @@ class RouteTask:
     def run(self, batches: Batches, partition: int, attempt: int) -> Batches:
         """Send the records of one partition."""
         sender = Sender((self.level << 20) + _ORIGIN + partition, partition % self.routes.shards)
-        waiting: dict[int, list[pl.DataFrame]] = {}
+        waiting, edges = Collected(), {edge.number: edge for edge in self.edges}
         number = 0
         for batch in batches:
             is_record = pc.equal(batch.column(0), RECORD)
@@ -50,17 +49,15 @@ class RouteTask:
                 mine = batch.filter(pc.and_(is_record, pc.equal(batch.column(1), edge.number)))
                 if not mine.num_rows:
                     continue
-                frames = waiting.setdefault(edge.number, [])
-                frames.append(_passed(mine.column(mine.schema.get_field_index(edge.column))))
-                if self._may_cut(edge) and sum(f.estimated_size() for f in frames) > SEND_BYTES:
+                waiting.add(edge.number, [_passed(mine.column(mine.schema.get_field_index(edge.column)))])
+                full = waiting.full(edge.number) if self._may_cut(edge) else None
+                if full is not None:
                     number += 1
-                    yield from self._send(
-                        edge, waiting.pop(edge.number), sender, self._file(partition, attempt, number)
-                    )
-        for edge in self.edges:
-            if edge.number in waiting:
-                number += 1
-                yield from self._send(edge, waiting[edge.number], sender, self._file(partition, attempt, number))
+                    yield from self._send(edge, full, sender, self._file(partition, attempt, number))
+        for of_edge, frames in sorted(waiting.rest(), key=lambda held: held[0]):
+            number += 1
+            yield from self._send(edges[of_edge], frames, sender, self._file(partition, attempt, number))
+        yield from sender.keys()
 
     def _may_cut(self, edge: Edge) -> bool:
         """Whether records may be sent in several pieces. Both halves of an update must reach a view together."""

@@ -16,13 +16,15 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.connect.port import PartsWriter
-from millstream.engine.driver.epoch_io import polars
+from millstream.engine.driver.epoch_io import HotKeys, polars
 from millstream.engine.driver.update_pairs import paired
 from millstream.engine.exchange.graph import ORDER, Edge, Graph, GraphNode, taken_columns
+from millstream.engine.exchange.hot_keys import repeated, split_side
 from millstream.engine.exchange.parcels import CHANGES, DRIVER, FILE, FINAL, PART, REFUSED, SIDE, Batches, Sender
 from millstream.errors import SinkError
 from millstream.kernels.changes import types_of
 from millstream.kernels.hashing import hashed
+from millstream.kernels.kernel import kernel_of
 from millstream.kernels.native_projection import projected
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Take
@@ -32,6 +34,8 @@ from millstream.state.ipc import ipc_bytes
 from millstream.state.shard import shard_of
 from millstream.state.storage import Storage
 
+COMBINED_SIDE = -2
+"""The side of rows that were combined before they were sent."""
 FILE_BYTES = 1 << 20
 """Finished changes of more bytes than this become a file that the driver maps; smaller ones travel as a parcel."""
 
@@ -48,6 +52,8 @@ class Routes:
     """The storage for files of finished changes."""
     parts: Mapping[int, PartsWriter] = field(default_factory=dict)
     """The views whose finished changes tasks write to their sink."""
+    hot: HotKeys = field(default_factory=dict)
+    """The hot keys of joins."""
 
     def deliver(self, node: GraphNode, changes: pl.DataFrame, sender: Sender, file: str) -> Batches:
         """Send the changes of an operator. `file` is the name of a file for the changes of its view."""
@@ -103,7 +109,36 @@ class Routes:
         if operator.keeps_place:
             yield from sender.rows(SIDE, edge.view, rows, sender.shard, edge.side)
             return
-        for shard, part in self.split(edge.view, _hashes(operator, edge.side, rows), rows):
+        hashes = _hashes(operator, edge.side, rows)
+        sender.counts.note(edge.view, edge.side, hashes, rows.select(operator.keys), None)
+        if operator.shrinks_input and self.shards > 1:
+            rows, hashes, combined = _shrunk(operator, rows, hashes)
+            if combined is not None:
+                for shard, part in self.split(edge.view, combined["$h"].to_numpy(), combined):
+                    yield from sender.rows(SIDE, edge.view, part, shard, COMBINED_SIDE)
+        keys, sides = split_side(self.hot, operator)
+        if len(keys) and self.shards > 1:
+            yield from self._along_hot(edge, hashes, rows, sender, keys, sides)
+            return
+        for shard, part in self.split(edge.view, hashes, rows):
+            yield from sender.rows(SIDE, edge.view, part, shard, edge.side)
+
+    def _along_hot(
+        self, edge: Edge, hashes: np.ndarray, rows: pl.DataFrame, sender: Sender, keys: np.ndarray, sides: np.ndarray
+    ) -> Batches:
+        """Send rows of an operator with hot keys: those of the split side in turn to all shards, those of the other
+        side to each of them.
+        """
+        owner = shard_of(hashes, self.shards)
+        spread = np.isin(hashes, keys[sides == edge.side])
+        owner[spread] = (sender.origin + np.arange(int(spread.sum()))) % self.shards
+        everywhere = np.isin(hashes, keys[sides != edge.side])
+        if everywhere.any():
+            copied = rows.filter(pl.Series(everywhere))
+            for shard in range(self.shards):
+                yield from sender.rows(SIDE, edge.view, copied, shard, edge.side)
+            rows, owner = rows.filter(pl.Series(~everywhere)), owner[~everywhere]
+        for shard, part in by_shard(owner, self.shards, rows):
             yield from sender.rows(SIDE, edge.view, part, shard, edge.side)
 
     def split(self, view: int, hashes: np.ndarray, rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -113,18 +148,7 @@ class Routes:
         if view in self.whole or self.shards == 1:
             yield 0, rows
             return
-        owner = shard_of(hashes, self.shards)
-        first = int(owner[0])
-        if (owner == first).all():
-            yield first, rows
-            return
-        order = np.argsort(owner, kind="stable")
-        ordered = rows[pl.Series(order, dtype=pl.UInt32)]
-        edges = np.searchsorted(owner[order], np.arange(self.shards + 1))
-        for shard in range(self.shards):
-            start, end = int(edges[shard]), int(edges[shard + 1])
-            if end > start:
-                yield shard, ordered.slice(start, end - start)
+        yield from by_shard(shard_of(hashes, self.shards), self.shards, rows)
 
     def sent(self, driver: ChangesInDriver, plan: Plan) -> list[pa.RecordBatch]:
         """The changes of operators that the driver has run, as parcels for operators on the executors."""
@@ -135,6 +159,41 @@ class Routes:
             if rows is not None:
                 found += self.along(edge, rows, (), sender)
         return found
+
+
+def by_shard(owner: np.ndarray, shards: int, rows: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Rows by the shard that each goes to. The order of rows is preserved."""
+    if not len(rows):
+        return
+    first = int(owner[0])
+    if (owner == first).all():
+        yield first, rows
+        return
+    order = np.argsort(owner, kind="stable")
+    ordered = rows[pl.Series(order, dtype=pl.UInt32)]
+    edges = np.searchsorted(owner[order], np.arange(shards + 1))
+    for shard in range(shards):
+        start, end = int(edges[shard]), int(edges[shard + 1])
+        if end > start:
+            yield shard, ordered.slice(start, end - start)
+
+
+def _shrunk(
+    operator: Operator, rows: pl.DataFrame, hashes: np.ndarray
+) -> tuple[pl.DataFrame, np.ndarray, pl.DataFrame | None]:
+    """Rows after those of frequent keys have been combined, the hashes of their keys, and combined rows of another
+    form.
+    """
+    frequent = repeated(hashes)
+    shrink = kernel_of(operator).shrink
+    if frequent is None or shrink is None:
+        return rows, hashes, None
+    combined = shrink(operator, rows.filter(pl.Series(frequent)))
+    rows, hashes = rows.filter(pl.Series(~frequent)), hashes[~frequent]
+    if "$h" in combined.columns:
+        return rows, hashes, combined
+    together = pl.concat([rows, combined])
+    return together, np.concatenate([hashes, _hashes(operator, 0, combined)]), None
 
 
 class ChangesInDriver(Protocol):

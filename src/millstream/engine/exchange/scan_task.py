@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.engine.driver.epoch_io import polars
+from millstream.engine.exchange.collected import Collected
 from millstream.engine.exchange.graph import GraphNode
 from millstream.engine.exchange.parcels import COUNTS, NEWEST, ROWS, Batches, Sender
 from millstream.engine.exchange.routes import Routes
@@ -20,8 +21,6 @@ from millstream.plan.operators.operator import Operator
 
 FOLD_ROWS = 400_000
 """Partials of more rows than this are folded before more rows are taken in."""
-SEND_BYTES = 32 << 20
-"""Rows that pass through are sent once they have this many bytes."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class ScanTask:
         """Take in the rows of one partition."""
         shards = 1 if self.routes is None else self.routes.shards
         sender, total, number = Sender(partition, partition % shards), Intake(), 0
-        passing: dict[int, list[pl.DataFrame]] = {}
+        passing = Collected()
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -53,15 +52,16 @@ class ScanTask:
                 if node is None:
                     _fold(total, role)
                     continue
-                passing.setdefault(role.view, []).extend(total.frames.pop(role.view, []))
-                if sum(f.estimated_size() for f in passing[role.view]) > SEND_BYTES:
+                passing.add(role.view, total.frames.pop(role.view, []))
+                full = passing.full(role.view)
+                if full is not None:
                     number += 1
-                    yield from self._pass_on(node, passing.pop(role.view), sender, self._file(number, attempt, sender))
-        for view, frames in passing.items():
+                    yield from self._pass_on(node, full, sender, self._file(number, attempt, sender))
+        for view, frames in passing.rest():
             node = self._passes_on(view)
-            if node is not None and frames:
-                number += 1
-                yield from self._pass_on(node, frames, sender, self._file(number, attempt, sender))
+            assert node is not None
+            number += 1
+            yield from self._pass_on(node, frames, sender, self._file(number, attempt, sender))
         partials = 0
         for view, frames in total.frames.items():
             operator = next(r.operator for r in self.roles if r.view == view)
@@ -69,6 +69,7 @@ class ScanTask:
             partials += len(rows) if operator.keyed_scan else 0
             yield from self._send(view, operator, rows, sender)
         yield sender.data(COUNTS, self.scan, _counts(total, partials))
+        yield from sender.keys()
         if self.newest_of is not None and self.routes is not None and total.tally.newest:
             newest = orjson.dumps({self.newest_of: max(total.tally.newest.values())})
             for shard in range(self.routes.shards):
@@ -94,6 +95,9 @@ class ScanTask:
             yield from sender.rows(ROWS, view, rows)
             return
         hashes = rows["$h"].to_numpy() if "$h" in rows.columns else np.zeros(len(rows), np.int64)
+        if "$h" in rows.columns:
+            weights = rows["$n"].to_numpy() if "$n" in rows.columns else None
+            sender.counts.note(view, 0, hashes, rows.select(c for c in operator.keys if c in rows.columns), weights)
         for shard, part in self.routes.split(view, hashes, rows):
             yield from sender.rows(ROWS, view, part, shard)
 

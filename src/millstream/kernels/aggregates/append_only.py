@@ -28,17 +28,25 @@ from millstream.plan.operators.aggregates.aggregation import Aggregation, over_a
 from millstream.plan.operators.aggregates.changing_aggregation import ChangingAggregation
 
 
+def shrink(operator: ChangingAggregation, rows: pl.DataFrame) -> pl.DataFrame:
+    """The partials of some rows."""
+    view, by = over_all(operator.step, operator.keys, operator.measures), [*GROUP, *operator.keys]
+    return combine(view, arrived(operator.sides[0], operator.keys, rows, OperatorClock(0, 0), ()), by)
+
+
 def advance(
-    operator: ChangingAggregation, changes: pl.DataFrame | None, states: States, clock: OperatorClock
+    operator: ChangingAggregation,
+    changes: pl.DataFrame | None,
+    combined: pl.DataFrame | None,
+    states: States,
+    clock: OperatorClock,
 ) -> Outcome:
-    """Run one epoch: fold new rows into the partials of their keys. Without changes, an operator that is never empty
-    emits its first row.
+    """Run one epoch: fold new rows, and those that were `combined` before they were sent, into the partials of their
+    keys. Without changes, an operator that is never empty emits its first row.
     """
     view, by = over_all(operator.step, operator.keys, operator.measures), [*GROUP, *operator.keys]
-    side = operator.sides[0]
-    new = None
-    if changes is not None and len(changes):
-        new = combine(view, arrived(side, operator.keys, changes, clock, ()), by)
+    new = None if changes is None or not len(changes) else shrink(operator, changes)
+    new = _folded(view, by, concat_rows((new, combined))) if combined is not None else new
     totals = totals_of(operator) if operator.is_never_empty else None
     hashes = hashes_of(new, totals)
     known = _known(view, by, lookup_rows(states["partials"], hashes, clock))

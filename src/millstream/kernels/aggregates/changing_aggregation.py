@@ -23,7 +23,7 @@ from millstream.kernels.changes import (
     whole,
     written,
 )
-from millstream.kernels.kernel import Inputs, Kernel, Services, States
+from millstream.kernels.kernel import COMBINED, Inputs, Kernel, Services, States
 from millstream.kernels.multiset import PLACE, difference, identified, recompute
 from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
 from millstream.plan.operators.aggregates.aggregation import over_all
@@ -35,11 +35,11 @@ def advance(
 ) -> Outcome:
     """Run one epoch."""
     del services
-    changes = inputs["rows"]
-    if not clock.begins and (changes is None or not len(changes)):
+    changes, combined = inputs["rows"], inputs.get(COMBINED)
+    if not clock.begins and not any(rows is not None and len(rows) for rows in (changes, combined)):
         return Outcome()
     if operator.uses_partials:
-        return append_only.advance(operator, changes, states, clock)
+        return append_only.advance(operator, changes, combined, states, clock)
     if operator.is_never_empty:
         return _never_empty(operator, changes, states["rows"], clock)
     return recompute(operator, changes, states["rows"], clock, _answers)
@@ -116,4 +116,4 @@ def _completed(answers: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([answers, more.select(answers.columns)], how="vertical_relaxed") if len(more) else answers
 
 
-KERNEL = Kernel(advance)
+KERNEL = Kernel(advance, shrink=append_only.shrink)

@@ -20,6 +20,11 @@ def advance(
     return recompute(operator, inputs["rows"], states["rows"], clock, _answers, narrow=narrow)
 
 
+def shrink(operator: DistinctRows, rows: pl.DataFrame) -> pl.DataFrame:
+    """Every row once."""
+    return rows.unique(operator.keys, keep="first", maintain_order=True)
+
+
 def _once(rows: pl.DataFrame) -> pl.DataFrame:
     """Reduce copies to one: copies that are never retracted need no counting."""
     return rows.with_columns(pl.col("$n").clip(upper_bound=1))
@@ -35,4 +40,4 @@ def group_marks() -> list[pl.Expr]:
     return [pl.col(c).alias(n) for c, n in zip(GROUP * 2, (*CONTENT, *PLACE), strict=True)]
 
 
-KERNEL = Kernel(advance)
+KERNEL = Kernel(advance, shrink=shrink)

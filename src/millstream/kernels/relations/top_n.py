@@ -23,6 +23,14 @@ def advance(operator: TopN, inputs: Inputs, states: States, clock: OperatorClock
     return recompute(operator, changes, states["rows"], clock, _answers, content=content, narrow=narrow)
 
 
+def shrink(operator: TopN, rows: pl.DataFrame) -> pl.DataFrame:
+    """The first rows of each key among some rows. No other row can be among the first of all."""
+    ordered = in_order(rows, operator.order, operator.shown, operator.keys)
+    if not operator.keys:
+        return ordered.head(operator.count)
+    return ordered.group_by(operator.keys, maintain_order=True).head(operator.count).select(rows.columns)
+
+
 def _is_numbered(operator: TopN, rows: pl.DataFrame) -> bool:
     """Whether each row has its own number: no row is retracted, and ties need no hash."""
     return operator.append_only_input and not any(rows.schema[c].is_nested() for c in operator.shown)
@@ -56,4 +64,4 @@ def _answers(operator: TopN, rows: pl.DataFrame, count: str) -> pl.DataFrame:
     return identified(operator, chosen)
 
 
-KERNEL = Kernel(advance)
+KERNEL = Kernel(advance, shrink=shrink)

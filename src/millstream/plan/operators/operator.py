@@ -21,6 +21,7 @@ from millstream.plan.parts import Feed
 
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
+    from millstream.plan.operators.relations.join import PairCondition
 
 ROW = ("$row", "$more")
 """The columns that identify rows without another identity: hashes of the row's content and of the number of the
@@ -193,6 +194,11 @@ class Operator:
         return None
 
     @property
+    def pair_condition(self) -> PairCondition | None:
+        """The condition over pairs of rows that its kernel needs a service for, unless it can evaluate it itself."""
+        return None
+
+    @property
     def order_matters(self) -> bool:
         """Whether its results depend on the order in which the rows of a key arrive."""
         return False
@@ -201,6 +207,18 @@ class Operator:
     def keeps_place(self) -> bool:
         """Whether it passes rows on one by one, so that they can stay in the shard that they come from."""
         return False
+
+    @property
+    def shrinks_input(self) -> bool:
+        """Whether its kernel can combine rows of a key before they are sent to it, without changing its results."""
+        return False
+
+    @property
+    def may_split(self) -> tuple[bool, ...]:
+        """For each side, whether the rows of one key may be spread over shards if those of the other side reach all of
+        them.
+        """
+        return (False,) * len(self.sides)
 
     @property
     def orders_rows(self) -> tuple[str, ...]:

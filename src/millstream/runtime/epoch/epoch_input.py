@@ -19,4 +19,5 @@ def input_of(record: EpochRecord, tables: Tables) -> EpochInput:
         since=record.since,
         fractions={s: {float(f): w for f, w in by.items()} for s, by in record.fractions.items()},
         without=record.excluded,
+        hot=record.hot,
     )

@@ -7,8 +7,11 @@ version can be copied while the flow goes on. A process that has a file mapped k
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
+from millstream.errors import MillstreamError
 from millstream.state.storage import Storage
 from millstream.state.version import Version
 
@@ -18,6 +21,9 @@ KEPT_VERSIONS = 5
 
 SWEEP_EVERY = 20
 """The number of epochs between two searches for files of tasks that no version names."""
+
+AT_ONCE_FILES = 1_000
+"""More files than this are removed in a thread, so that the next epoch does not wait."""
 
 _OF_A_TASK = re.compile(r"\.?(\d{12})-\d+-\d+-\d+\.arrow(\.tmp)?")
 
@@ -34,24 +40,33 @@ class Upkeep:
         self._leftovers: set[str] = set()
         """Files of older versions that were there at the start."""
 
-    def after(self, epoch: int, named: Iterable[str], version: Version) -> list[str]:
-        """Called when an epoch is the present: of the files `named` before, remove those that no kept version needs.
-        Returns the removed.
+    def after(self, epoch: int, former: Iterable[Version], version: Version) -> list[str]:
+        """Called when an epoch is the present: of the files of `former` versions, remove those that no kept version
+        needs. Returns the removed.
         """
-        for file in (set(named) | self._leftovers) - version.files:
+        left = [v.files - version.files for v in former if v is not version]
+        for file in self._leftovers.difference(version.files).union(*left):
             self._last.setdefault(file, epoch)
         self._leftovers = set()
         if epoch % SWEEP_EVERY == 0:
             self._sweep(epoch, version)
         gone = [f for f, last in self._last.items() if last + self._keep < epoch and not self._is_pinned(f)]
-        self._state.delete(gone)
+        if len(gone) <= AT_ONCE_FILES:
+            self._state.delete(gone)
+        else:
+            threading.Thread(target=self._delete_quietly, args=[gone], name="millstream-removal", daemon=True).start()
         for file in gone:
             del self._last[file]
         return gone
 
+    def _delete_quietly(self, files: Iterable[str]) -> None:
+        """Delete files in a thread. What a failure, or the end of the process, leaves there goes at the next start."""
+        with suppress(OSError, MillstreamError):
+            self._state.delete(files)
+
     def _sweep(self, epoch: int, version: Version) -> None:
         """Find the files that tasks wrote and the driver never learned of: a lost or repeated attempt left them."""
-        for file in self._state.names() - version.files:
+        for file in self._state.names().difference(version.files, self._last):
             name = _OF_A_TASK.fullmatch(file.rpartition("/")[2])
             if name is not None and int(name[1]) < epoch:
                 self._last.setdefault(file, int(name[1]))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from millstream.clock import BEGINNING, Clock, Micros
 from millstream.connect.port import Offsets, SourcePort, SourceSlice
-from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, Replay
+from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, OperatorLoad, Replay
 from millstream.model.guarantees import AT_MOST_ONCE
 from millstream.plan.plan import Plan
 from millstream.runtime.engine_port import EnginePort, TapPort
@@ -74,6 +74,8 @@ class EpochReport:
     now: Micros
     output: Any
     """The engine's output, for tests that expect changes."""
+    loads: Mapping[str, OperatorLoad] = field(default_factory=dict)
+    """view -> how evenly the rows of its operator were spread over shards, if it ran on the executors."""
 
 
 class FlowLoop:
@@ -117,6 +119,8 @@ class FlowLoop:
         """Called before an epoch writes anything; raises when this process no longer owns the home."""
         self._upkeep = Upkeep(engine.cache.storage, is_pinned=is_pinned)
         self._fresh = True
+        self._hot: Mapping[str, Mapping[int, int]] = {}
+        """The hot keys of joins, as the last epoch found them."""
         self._timers = Timers(self.plan, engine.cache)
         self._compactor = Compactor(engine.cache, self.plan.stateful, token)
         standing = reconcile(self.plan, store, self.book, engine.cache.storage, ports)
@@ -167,6 +171,7 @@ class FlowLoop:
         self._deliver(record, output)
         self._close_record(record)
         self._become_present(record, output.version, progress)
+        self._hot = output.hot
         return _report(record, output, time.perf_counter() - started)
 
     def _unfinished(self) -> EpochRecord | None:
@@ -217,6 +222,7 @@ class FlowLoop:
             tables=self._newest_tables(self.plan.tables),
             fractions=clock.fractions,
             since=self.now,
+            hot=self._hot,
         )
 
     def _open(self, record: EpochRecord) -> None:
@@ -287,13 +293,13 @@ class FlowLoop:
 
     def _become_present(self, record: EpochRecord, version: Version, progress: Progress) -> None:
         """Make a committed epoch the current one, and remove what no retained version needs any more."""
-        before = self.version.files
+        before = self.version
         self._fresh, self._whole = False, True
         self.number, self.progress, self.watermarks = record.epoch, progress, dict(record.watermarks)
         self.now = record.now
         self.version = self._compactor.between(version, record.epoch, _least(record))
         self._hold(record)
-        self.engine.cache.forget(self._upkeep.after(record.epoch, before | version.files, self.version))
+        self.engine.cache.forget(self._upkeep.after(record.epoch, (before, version), self.version))
 
     # ------------------------------------------------------------ input and progress
 
@@ -454,4 +460,5 @@ def _report(record: EpochRecord, output: EpochOutput, seconds: float) -> EpochRe
         watermark=_least(record),
         now=record.now,
         output=output,
+        loads=output.loads,
     )

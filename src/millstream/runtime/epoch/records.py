@@ -10,7 +10,8 @@ One file per epoch, ``epochs/000000000042.json``, written twice (temp, fsync, re
 
 (the clock also has ``"fractions": {"bids": {"0.9": ...}}`` if a trigger needs it; poison records that are excluded from
 the epoch are in ``"poison_records": {"bids": [[0, 13, "poisonous: ..."]]}``; earlier versions wrote ``"poison"`` with
-other positions), and with ``"state": "closed"``
+other positions; hot keys of joins that are spread over several shards are in
+``"hot": {"pairs": [[-9221120237041090560, 0]]}``), and with ``"state": "closed"``
 once the store has committed the epoch, or ``"failed"`` if its work on stored tables failed. The store is authoritative:
 a record that is still open while the store has the epoch is closed on the next start. The checksum covers the
 record without the checksum itself; format 1 had none.
@@ -58,6 +59,8 @@ class EpochRecord:
     """The view whose late records this epoch replays; such an epoch reads no other records."""
     poison: Mapping[str, Sequence[tuple[int, int, str]]] = field(default_factory=dict)
     """source -> poison records that are excluded from the epoch: partition, position and reason."""
+    hot: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """step of a join -> hash of a hot key -> the side that is split (see `engine/exchange/hot_keys.py`)."""
     fractions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """source -> fraction of its records -> the watermark for it; empty unless a trigger needs some."""
     has_old_positions: bool = False
@@ -98,6 +101,7 @@ class EpochRecord:
             "tables": dict(self.tables),
             **({"replay": self.replay} if self.replay is not None else {}),
             **({"poison_records": {s: [list(p) for p in by] for s, by in self.poison.items()}} if self.poison else {}),
+            **({"hot": {step: [list(k) for k in by.items()] for step, by in self.hot.items()}} if self.hot else {}),
         }
 
     @classmethod
@@ -119,6 +123,7 @@ class EpochRecord:
             poison={s: [(p[0], p[1], p[2]) for p in by] for s, by in found.items()},
             fractions=clock.get("fractions", {}),
             has_old_positions="poison" in data,
+            hot={step: {key: side for key, side in by} for step, by in data.get("hot", {}).items()},
         )
 
 

@@ -23,7 +23,7 @@ from millstream import paths
 from millstream.errors import DiskFull, HomeDamaged
 from millstream.log.storage.files import encoded
 from millstream.runtime.home_dir import HINT
-from millstream.state.durable import sync_directory, write_durably
+from millstream.state.durable import write_durably
 from millstream.state.ipc import ipc_bytes
 
 
@@ -101,7 +101,7 @@ class Tables:
             paths.delete_tree(gone, within=self._root)
         if os.path.lexists(folder):
             paths.rename(folder, gone)
-            sync_directory(self._root)
+            paths.sync_directory(self._root)
         try:
             commit()
         except BaseException:
@@ -129,7 +129,7 @@ class Tables:
                 paths.delete_folder(path.parent)
             raise
         paths.rename(waiting, path)
-        sync_directory(path.parent)
+        paths.sync_directory(path.parent)
         with suppress(OSError, DiskFull):  # the rows are stored; the next start records the checksum
             self._note(name, path, content)
 

@@ -39,7 +39,7 @@ from millstream.runtime.recovery import catalog_file
 from millstream.runtime.recovery.reconcile import RUN_FORMAT, read_kinds
 from millstream.runtime.recovery.swap import Failpoint, Swap, sync_tree
 from millstream.runtime.state_location import StateLocation
-from millstream.state.durable import disk_full_named, sync_directory, write_durably
+from millstream.state.durable import disk_full_named, write_durably
 from millstream.state.manifest import RunManifest, load_version
 from millstream.state.run import StateRun, missing_file
 from millstream.store.files import STORE_FILE, WAL_FILE, has_store, store_file
@@ -115,7 +115,7 @@ def save(
         hold_for(name, {flow: entry["offsets"] for flow, entry in manifest.flows.items()}, log)
         failpoint("held")
         paths.rename(unfinished, folder)
-        sync_directory(folder.parent)
+        paths.sync_directory(folder.parent)
     except Exception:
         if not folder.exists():
             with suppress(MillstreamError, OSError):
@@ -176,7 +176,7 @@ def drop(home: Path, name: str, log: Log) -> None:
     gone = folder.with_name(f".{folder.name}.gone")
     paths.delete_tree(gone, within=home)
     paths.rename(folder, gone)
-    sync_directory(folder.parent)
+    paths.sync_directory(folder.parent)
     release_for(folder.name, log)
     paths.delete_tree(gone, within=home)
 

@@ -19,7 +19,7 @@ from millstream.errors import HomeDamaged
 from millstream.log.storage.files import encoded
 from millstream.runtime.epoch.progress import Progress, count
 from millstream.runtime.home_dir import HINT
-from millstream.state.durable import sync_directory, write_durably
+from millstream.state.durable import write_durably
 
 
 class StopNote:
@@ -34,7 +34,7 @@ class StopNote:
             return False
         note = read_note(self._path)
         paths.delete_file(self._path)
-        sync_directory(self._path.parent)
+        paths.sync_directory(self._path.parent)
         return note == number
 
     def write(self, number: int) -> None:

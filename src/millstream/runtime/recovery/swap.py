@@ -20,7 +20,7 @@ import orjson
 
 from millstream import paths
 from millstream.errors import HomeDamaged
-from millstream.state.durable import sync_directory, write_durably
+from millstream.state.durable import write_durably
 
 FOLDER = "repair"
 Failpoint = Callable[[str], None]
@@ -51,8 +51,8 @@ class Swap:
         """Execute the swap; returns the directory that keeps what was replaced."""
         self._fail("prepared")
         sync_tree(self.folder)
-        sync_directory(self.folder.parent)
-        sync_directory(self._home)
+        paths.sync_directory(self.folder.parent)
+        paths.sync_directory(self._home)
         note: dict[str, Any] = {"format": 1, "reason": self._reason, "put": self._puts, "aside": self._asides}
         note["crc"] = zlib.crc32(orjson.dumps(note))
         write_durably(self.folder / "swap.json", orjson.dumps(note))
@@ -104,7 +104,7 @@ def sync_tree(root: Path) -> None:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-        sync_directory(Path(folder))
+        paths.sync_directory(Path(folder))
 
 
 def _finish(home: Path, folder: Path, fail: Failpoint) -> None:
@@ -120,19 +120,19 @@ def _finish(home: Path, folder: Path, fail: Failpoint) -> None:
             fail(f"kept {path}")
             (home / path).parent.mkdir(parents=True, exist_ok=True)
             paths.rename(new, home / path)
-            sync_directory((home / path).parent)
+            paths.sync_directory((home / path).parent)
         fail(f"put {path}")
     paths.delete_tree(folder / ".new", within=home)
     paths.rename(folder / "swap.json", folder / "done.json")
-    sync_directory(folder)
+    paths.sync_directory(folder)
 
 
 def _keep(present: Path, target: Path) -> None:
     if os.path.lexists(present) and not os.path.lexists(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         paths.rename(present, target, link_ok=True)
-        sync_directory(target.parent)
-        sync_directory(present.parent)
+        paths.sync_directory(target.parent)
+        paths.sync_directory(present.parent)
 
 
 def _note(path: Path) -> dict[str, Any]:

@@ -189,12 +189,11 @@ class Shadow:
                 last = book.newest() - 1  # lagging too far: the records in between are gone
             while record is not None and record.state == "closed" and not self._stop.is_set():
                 if record.replay is None and set(record.slices) == set(self._ports):
-                    before = version.files
+                    before = version
                     output = engine.run(version, self._input(record))
                     low = min(record.watermarks.values(), default=BEGINNING)
                     version = compactor.between(output.version, record.epoch, low)
-                    named = before | output.version.files
-                    engine.cache.forget(upkeep.after(record.epoch, named, version))
+                    engine.cache.forget(upkeep.after(record.epoch, (before, output.version), version))
                     self.performed += 1
                 last = record.epoch
                 record = book.read(last + 1)

@@ -65,6 +65,11 @@ class ChangingAggregation(Operator):
         return known and self.may_use_partials
 
     @property
+    def shrinks_input(self) -> bool:
+        """Where partials replace rows."""
+        return self.uses_partials
+
+    @property
     def states(self) -> tuple[StateSpec, ...]:
         """Partials, and the rows that versions before 0.2 kept instead; or rows."""
         rows = StateSpec("rows")

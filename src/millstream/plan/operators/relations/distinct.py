@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import pyarrow as pa
+
 from millstream.model.steps.relations.distinct import Distinct
 from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
@@ -30,6 +32,11 @@ class DistinctRows(Operator):
     def identity(self) -> tuple[str, ...]:
         """The whole row."""
         return self.columns
+
+    @property
+    def shrinks_input(self) -> bool:
+        """Over append-only input, copies do not count. Nested values are compared by the kernel alone."""
+        return self.append_only_input and not any(pa.types.is_nested(t) for t in self.types)
 
     @property
     def result(self) -> tuple[str, ...]:

@@ -87,6 +87,18 @@ class Join(Operator):
         return CONDITION if self.test is not None and self.test.quick is None else None
 
     @property
+    def pair_condition(self) -> PairCondition | None:
+        """Its condition."""
+        return self.test
+
+    @property
+    def may_split(self) -> tuple[bool, ...]:
+        """An append-only side, unless the matches of the rows of the other side are counted: a shard would know only a
+        part of them.
+        """
+        return tuple(side.append_only and not self.counts[1 - i] for i, side in enumerate(self.sides))
+
+    @property
     def result(self) -> tuple[str, ...]:
         """The columns of a pair, or of the left side alone."""
         right = () if self.how in ("semi", "anti") else self.right

@@ -40,6 +40,14 @@ class TopN(Operator):
         return ROW if self.rank is None else (*self.keys, self.rank)
 
     @property
+    def shrinks_input(self) -> bool:
+        """Over append-only input: a row outside the first N of a part is outside the first N of all. Nested columns
+        have no order to decide ties by.
+        """
+        kinds = dict(zip(self.columns, self.types, strict=True))
+        return self.append_only_input and not any(pa.types.is_nested(kinds[c]) for c in self.shown)
+
+    @property
     def result(self) -> tuple[str, ...]:
         """The columns of a row, and its rank."""
         return (*self.shown, *(() if self.rank is None else (self.rank,)), *self.marks)
