@@ -93,8 +93,10 @@ class StateRun:
         """This run without the batches that closed at the watermark; None if nothing is left."""
         if watermark < self._next_expiry:
             return self
+        if all(b.dropped or b.last <= watermark for b in self.batches):
+            return None
         batches = tuple(b if b.dropped or b.last > watermark else replace(b, dropped=True) for b in self.batches)
-        return None if all(b.dropped for b in batches) else replace(self, batches=batches)
+        return replace(self, batches=batches)
 
     @cached_property
     def _next_expiry(self) -> int:
