@@ -49,7 +49,7 @@ def is_uncompressed(path: str) -> bool:
 
 def is_json_for_spark(line: bytes) -> bool:
     """Whether Spark's parser may decide about a line of JSON: nothing follows an object, and no character is lost."""
-    return _is_text(line) and (_plain_json(line + b"\n") or not _wrong_json(line))
+    return is_text(line) and (_plain_json(line + b"\n") or not _wrong_json(line))
 
 
 @lru_cache(maxsize=10_000)
@@ -97,7 +97,7 @@ def _plain_csv(data: bytes) -> bool:
         return False
     if b"\r" in data and data.count(b"\r") != data.count(b"\r\n"):
         return False
-    return data.isascii() or _is_text(data)
+    return data.isascii() or is_text(data)
 
 
 def lines(path: str, form: str, *, header: bool) -> Iterator[pa.RecordBatch]:
@@ -212,10 +212,11 @@ def _wrong_json(line: bytes) -> bool:
 
 def _wrong_csv(line: bytes) -> bool:
     """Whether a line is not text, or has an unclosed quote. A quote inside quotes is doubled."""
-    return b"\x00" in line or line.count(b'"') % 2 == 1 or not _is_text(line)
+    return b"\x00" in line or line.count(b'"') % 2 == 1 or not is_text(line)
 
 
-def _is_text(data: bytes) -> bool:
+def is_text(data: bytes) -> bool:
+    """Whether bytes are UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -79,7 +79,7 @@ class Engine:
         self._swept: int | None = None
         """The epoch before which files of changes were last searched for."""
         self.strict: set[str] = set()
-        """Sources that are read strictly. A source of files becomes strict when one of its rows has a NULL (see
+        """Sources that are read strictly. A source whose text Spark parses becomes strict at its first NULL (see
         `engine/input/readers/slices.py`).
         """
         self.placement = placement or Placement()

@@ -37,11 +37,15 @@ _PATH = "regexp_replace(url_decode(replace({file}.file_path, '+', '%2B')), '^fil
 def read(spark: SparkSession, wanted: Wanted, form: FileSet) -> list[FormRead]:
     """The files of a slice."""
     broken = [f for f in form.files if f.problem is not None]
-    whole = [f for f in form.files if f.problem is None]
-    native = [f for f in whole if form.format == "json" and is_uncompressed(f.path) and native_json.fits(wanted.schema)]
-    others = [f for f in whole if f not in native]
-    plain = [f for f in others if form.format == "parquet" or is_plain(f.path, form.format, f.size)]
-    lined = [f for f in others if f not in plain]
+    native, plain, lined = [], [], []
+    fits = form.format == "json" and native_json.fits(wanted.schema)
+    for file in (f for f in form.files if f.problem is None):
+        if fits and is_uncompressed(file.path):
+            native.append(file)
+        elif form.format == "parquet" or is_plain(file.path, form.format, file.size):
+            plain.append(file)
+        else:
+            lined.append(file)
     reads = []
     if native:
         ranges = [ByteRange(f.path, 0, os.path.getsize(f.path), 0, f.number << _FILE_SHIFT) for f in native]

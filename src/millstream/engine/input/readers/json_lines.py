@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from millstream.connect.text_lines import is_text
 from millstream.engine.input.readers.json_times import converted
 
 BLOCK = 4 << 20
@@ -203,20 +204,12 @@ def _is_clear(data: bytes, lines: np.ndarray) -> np.ndarray:
         clear[_matching(_INFINITE, data, lines)] = False
     if b"\r" in data:
         clear[_matching(_LONE_RETURN, data, lines)] = False
-    if not data.isascii() and not _is_text(data):
-        clear &= np.fromiter((_is_text(data[s:e]) for s, e in lines), bool, len(lines))
+    if not data.isascii() and not is_text(data):
+        clear &= np.fromiter((is_text(data[s:e]) for s, e in lines), bool, len(lines))
     for i in np.flatnonzero(clear & (length > _CAREFUL)):
         line = data[starts[i] : ends[i]]
         clear[i] = line.count(b"{") + line.count(b"[") < _DEEPEST and not _LONG_NUMBER.search(line)
     return np.asarray(clear)
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _fits(decimals: pa.ChunkedArray) -> np.ndarray:
