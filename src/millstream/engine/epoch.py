@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from millstream.connect.forms import Form
 from millstream.connect.port import SourcePort
 from millstream.engine.binding.bind import bind
 from millstream.engine.driver.driver import EpochDriver
@@ -31,17 +32,21 @@ from millstream.engine.exchange.routes import Routes
 from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input import combine, poison_rows, prelude, rejects
 from millstream.engine.input.home_files import read_by_driver
+from millstream.engine.input.native_prelude import NativeScan, native_scan
+from millstream.engine.input.native_slices import native_slice
+from millstream.engine.input.readers.columns import Wanted
 from millstream.engine.input.readers.slices import SliceRead, read
+from millstream.engine.native_source import NativeSource
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
 from millstream.engine.spark import python_functions
 from millstream.engine.spark.cluster import is_local, parallelism
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.frames import collected, frame_of
 from millstream.errors import MillstreamError, SourceUnreadable
-from millstream.kernels.hashing import xxhash64
 from millstream.kernels.intake import Intake, Tally, take_in
 from millstream.kernels.kernel import needs_first_row
 from millstream.kernels.scan_input import Role
+from millstream.kernels.spark_hash import xxhash64
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Op
 from millstream.plan.plan import Plan, Scan
@@ -79,13 +84,15 @@ class Engine:
         self._swept: int | None = None
         """The epoch before which files of changes were last searched for."""
         self.strict: set[str] = set()
-        """Sources that are read strictly. A source whose text Spark parses becomes strict at its first NULL (see
-        `engine/input/readers/slices.py`).
+        """Sources that Spark reads, strictly: those whose text Spark parses, from their first NULL on (see
+        `engine/input/readers/slices.py`), and those with doubtful lines that the driver cannot add afterwards.
         """
         self.placement = placement or Placement()
         python_functions.register(spark, plan.functions)
         self.plan = bind(spark, plan, self._stored(tables or {}), retract=retract)
         self.graph = graph_of(self.plan)
+        self.native = {source.name: _native_scans(self.plan, source.name) for source in self.plan.sources}
+        """By source: all of its scans without Spark; None if one of them needs Spark."""
 
     def run(self, version: Version, given: EpochInput) -> EpochOutput:
         """Perform one epoch."""
@@ -145,6 +152,11 @@ class Engine:
         return frames
 
 
+def _native_scans(plan: Plan, source: str) -> list[NativeScan] | None:
+    found = [native_scan(plan.source(source), scan) for scan in plan.scans_of(source)]
+    return [scan for scan in found if scan is not None] if found and all(found) else None
+
+
 class _Expressions:
     """Evaluates expressions with Spark."""
 
@@ -172,6 +184,10 @@ class _Epoch:
         self.spark: Any = engine._spark
         self.tables = engine._stored(given.tables)
         self.reads: dict[str, SliceRead] = {}
+        """The slices that Spark has read."""
+        self.native: dict[str, NativeSource] = {}
+        """The slices that were read without Spark's readers."""
+        self.forms: dict[str, Sequence[Form]] = {}
         expressions = _Expressions(self.spark, engine._log)
         self.driver = EpochDriver(engine.plan, engine.cache, version, given, expressions, engine.state.answers)
         self.out = self.driver.out
@@ -214,15 +230,33 @@ class _Epoch:
 
     def _read_columns(self, name: str, only: frozenset[str] | None = None) -> SliceRead:
         source, part, strict = self.plan.source(name), self.given.slices[name], name in self.engine.strict
-        return read(self.spark, source, self.engine._ports[name], part, self.given.now, strict=strict, only=only)
+        port, forms = self.engine._ports[name], self._forms(name)
+        return read(self.spark, source, port, part, self.given.now, strict=strict, only=only, forms=forms)
+
+    def _forms(self, name: str) -> Sequence[Form]:
+        if name not in self.forms:
+            self.forms[name] = self.engine._ports[name].slice(self.given.slices[name])
+        return self.forms[name]
+
+    def _native(self, name: str) -> NativeSource | None:
+        """A source that needs no reader of Spark in this epoch."""
+        scans = self.engine.native[name]
+        if scans is None or name in self.engine.strict or not self.engine.placement.reads_natively():
+            return None
+        if poison_rows.concerns(self.given, name):
+            return None
+        wanted = Wanted(self.plan.source(name), self.given.now, only=self.plan.columns_read(name))
+        found = native_slice(self.spark, wanted, self._forms(name))
+        return None if found is None else NativeSource(self.spark, wanted, found, scans)
 
     def _release(self, name: str) -> None:
         if self.reads[name].frame.is_cached:
             self.reads[name].frame.unpersist()
 
-    def _rows(self, scan: Scan) -> DataFrame:
-        """The columns of a scan over the slice of its source."""
-        source, frame = self.plan.source(scan.source), self.reads[scan.source].frame
+    def _rows(self, scan: Scan, frame: DataFrame | None = None) -> DataFrame:
+        """The columns of a scan over the slice of its source, or over some of its rows."""
+        source = self.plan.source(scan.source)
+        frame = self.reads[scan.source].frame if frame is None else frame
         return prelude.columns(prelude.through(frame, scan, source, self.tables, self.given.now), scan)
 
     def _future(self, scan: Scan) -> int:
@@ -235,7 +269,7 @@ class _Epoch:
 
     def _must_be_strict(self, scan: Scan, intake: Intake) -> bool:
         """Whether a first, quick read of a slice met a row that must be read strictly, in this and later epochs."""
-        if scan.ops or not self.reads[scan.source].lenient or not intake.tally.bad:
+        if scan.ops or scan.source in self.native or not self.reads[scan.source].lenient or not intake.tally.bad:
             return False
         self.engine.strict.add(scan.source)
         return True
@@ -257,24 +291,31 @@ class _Epoch:
         name = f"{self.given.number:012d}-{self.given.attempt}"
         with_ttl = any(n.operator.ttl is not None for n in graph.nodes.values())
         while True:
-            frames, scans = [], []
+            frames: list[DataFrame] = []
+            scans: list[Scan] = []
             for source in sources:
-                self._read(source)
-                for scan in self.plan.scans_of(source):
-                    newest = source if with_ttl and not scan.ops else None
-                    roles, future, known = self.driver.roles(scan), self._future(scan), self._known(scan)
-                    task = ScanTask(scan.id, roles, future, known, routes, newest, name)
-                    frames.append(job.scanned(self._rows(scan), task))
-                    scans.append(scan)
+                mine = self.plan.scans_of(source)
+                tasks = [self._task(s, routes, source if with_ttl and not s.ops else None, name) for s in mine]
+                native = self._native(source)
+                if native is not None:
+                    self.native[source] = native
+                    frames.append(job.read(self.spark, native.task(tasks)))
+                else:
+                    self._read(source)
+                    frames += [job.scanned(self._rows(s), t) for s, t in zip(mine, tasks, strict=True)]
+                scans += mine
             self.driver.operators(graph.first)
             sent = routes.sent(self.driver, self.plan)
             found = job.run(self.spark, frames, sent, self._levels(routes), routes, name)
             results = opened(found, routes.files)
-            strict = [s for s in scans if self._must_be_strict(s, results.intakes.get(s.id, Intake()))]
+            strict = {s.source for s in scans if self._must_be_strict(s, results.intakes.get(s.id, Intake()))}
+            strict |= {n for n, native in self.native.items() if native.lines is None or native.lines}
             if not strict:
                 break
-            for scan in strict:
-                self._release(scan.source)
+            for source in strict:
+                self.engine.strict.add(source)
+                if self.native.pop(source, None) is None:
+                    self._release(source)
         for scan in scans:
             intake = results.intakes.get(scan.id, Intake())
             self.out.placements[scan.id] = SPREAD
@@ -283,6 +324,10 @@ class _Epoch:
         for source in sources:
             self._count_poison(source)
         self.driver.received(graph, results, routes.shards)
+
+    def _task(self, scan: Scan, routes: Routes | None = None, newest: str | None = None, name: str = "") -> ScanTask:
+        roles, future, known = self.driver.roles(scan), self._future(scan), self._known(scan)
+        return ScanTask(scan.id, roles, future, known, routes, newest, name)
 
     def _routes(self) -> Routes:
         graph = self.engine.graph
@@ -302,6 +347,8 @@ class _Epoch:
     # ---- in the driver, or combined on the executors
 
     def _source(self, name: str) -> None:
+        if self._take_natively(name):
+            return
         self._read(name)
         for scan in self.plan.scans_of(name):
             intake = self._scan(scan, self._rows(scan), self.engine._ports[name].rows(self.given.slices[name]))
@@ -312,6 +359,32 @@ class _Epoch:
                 return
             self.driver.taken(scan, intake)
         self._count_poison(name)
+
+    def _take_natively(self, name: str) -> bool:
+        """Take in a slice without Spark's readers, if that is possible."""
+        native = self._native(name)
+        if native is None:
+            return False
+        placement, scans = self.engine.placement, self.plan.scans_of(name)
+        tasks = [self._task(scan) for scan in scans]
+        where = placement.of_native(self.engine._ports[name].rows(self.given.slices[name]), small=native.small)
+        intakes = (
+            native.taken_in(tasks) if where == INLINE else self._gathered(job.read(self.spark, native.task(tasks)))
+        )
+        lines = native.lines
+        if lines is None:  # too many for the driver: Spark parses this source from now on
+            self.engine.strict.add(name)
+            return False
+        self.native[name] = native
+        for scan, task in zip(scans, tasks, strict=True):
+            intake = intakes.get(scan.id, Intake())
+            if lines:
+                rows = polars(collected(self._rows(scan, native.doubtful())))
+                intake.add(take_in(rows, task.roles, task.future, task.known))
+            self.out.placements[scan.id] = where
+            self.driver.taken(scan, intake)
+        self._count_poison(name)
+        return True
 
     def _count_poison(self, name: str) -> None:
         left_out = len(self.given.without.get(name, ()))
@@ -336,15 +409,17 @@ class _Epoch:
             if intake is not None:
                 placement.learn(scan.id, intake.tally.rows, sum(len(f) for fs in intake.frames.values() for f in fs))
                 return intake
-        return self._gathered(frame, ScanTask(scan.id, roles, future, known))
+        task = ScanTask(scan.id, roles, future, known)
+        return self._gathered(job.scanned(frame, task)).get(scan.id, Intake())
 
-    def _gathered(self, frame: DataFrame, task: ScanTask) -> Intake:
-        """Combine rows on the executors; the driver merges them."""
-        results = opened(job.scanned(frame, task).toArrow().to_batches())
-        intake = results.intakes.get(task.scan, Intake())
-        intake.frames.update(results.rows)
-        self.engine.placement.learn(task.scan, intake.tally.rows, results.partials.get(task.scan, 0))
-        return intake
+    def _gathered(self, parcels: DataFrame) -> dict[int, Intake]:
+        """Combine rows on the executors; the driver merges them. Returns the intake of each scan."""
+        results = opened(parcels.toArrow().to_batches())
+        for scan, intake in results.intakes.items():
+            mine = {role.view for role in self.driver.roles(self.plan.scan(scan))}
+            intake.frames.update({view: results.rows.pop(view) for view in mine & results.rows.keys()})
+            self.engine.placement.learn(scan, intake.tally.rows, results.partials.get(scan, 0))
+        return results.intakes
 
     def _history(self, scan: Scan, roles: list[Role], first: int, last: int) -> Intake:
         """The rows of a scan over the whole history, between two times."""
@@ -365,20 +440,22 @@ class _Epoch:
             if tally.bad or tally.future:
                 source, part = self.plan.source(name), given.slices[name]
                 port = self.engine._ports[name]
-                count, doubtful = tally.bad + tally.future, self.reads[name].doubtful()
+                count = tally.bad + tally.future
+                doubtful = (self.native[name].errors if name in self.native else self.reads[name].doubtful)()
                 found = rejects.errors(self.spark, source, port, part, given.number, given.now, count, doubtful)
                 if given.without.get(name):
                     found = poison_rows.errors(self.engine.steady, source, port, part, given, found)
                     self._of_views(name, found.slice(found.num_rows - len(given.without[name])))
                 self.out.errors[name] = found
-        for scan, role, dropped in self.driver.apart(list(self.reads)):
+        for scan, role, dropped in self.driver.apart([*self.reads, *self.native]):
             frame = self._read_whole(scan.source)
             table = rejects.late(frame, self.plan, scan, role, dropped, self.tables, given.number, given.now)
             self.driver.set_apart(role, table)
 
     def _read_whole(self, name: str) -> DataFrame:
         """The slice of a source with all of its columns."""
-        if self.plan.columns_read(name) == frozenset(self.plan.source(name).schema.names):
+        whole = self.plan.columns_read(name) == frozenset(self.plan.source(name).schema.names)
+        if whole and name in self.reads:
             return self.reads[name].frame
         return self._read_columns(name).frame
 

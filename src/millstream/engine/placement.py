@@ -30,6 +30,8 @@ class Placement:
     choice: str = "auto"
     shards: int | None = None
     """The fixed number of shards; None: as many tasks as the executors run at once, in each epoch."""
+    native: bool = True
+    """Whether scans may be read without Spark's readers where their expressions allow it."""
     _reduction: dict[int, float] = field(default_factory=dict)
 
     def spreads(self, scans: Sequence[tuple[int, int, bool]]) -> bool:
@@ -52,6 +54,16 @@ class Placement:
         if rows * reduction > SPREAD_PARTIALS:
             return SPREAD
         return COMBINED if native and reduction < POOR_REDUCTION else GATHERED
+
+    def reads_natively(self) -> bool:
+        """Whether scans may be read without Spark's readers. Only these combine natively in Spark."""
+        return self.native and self.choice != COMBINED
+
+    def of_native(self, rows: int, *, small: bool) -> str:
+        """The placement of a slice that is read without Spark's readers and not spread."""
+        if self.choice == "auto":
+            return INLINE if small and rows <= INLINE_ROWS else GATHERED
+        return INLINE if self.choice == INLINE else GATHERED
 
     def learn(self, scan: int, rows: int, partials: int) -> None:
         """Record how far a scan's rows shrank."""

@@ -87,14 +87,3 @@ def mixed(numbers: np.ndarray) -> np.ndarray:
     mixed = (mixed ^ (mixed >> _SECOND)) * _TWICE
     spread: np.ndarray = mixed ^ (mixed >> _THIRD)
     return spread
-
-
-def xxhash64(number: int) -> int:
-    """Spark's ``xxhash64`` of one INT. NULLs in further columns do not change it."""
-    first, second, third, fifth = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5
-    hash_value = (42 + fifth + 4) ^ (((number & 0xFFFFFFFF) * first) & _WORD)
-    hash_value = ((((hash_value << 23) | (hash_value >> 41)) & _WORD) * second + third) & _WORD
-    hash_value = ((hash_value ^ (hash_value >> 33)) * second) & _WORD
-    hash_value = ((hash_value ^ (hash_value >> 29)) * third) & _WORD
-    hash_value ^= hash_value >> 32
-    return hash_value - (1 << 64) if hash_value >> 63 else hash_value

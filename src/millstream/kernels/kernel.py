@@ -20,9 +20,9 @@ import numpy as np
 import polars as pl
 
 from millstream.errors import PlanError
-from millstream.kernels.hashing import xxhash64
 from millstream.kernels.outcome import OperatorClock, Outcome, State
 from millstream.kernels.scan_input import ScanInput
+from millstream.kernels.spark_hash import xxhash64
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.python.lookup import AsyncLookup
 from millstream.plan.operators.relations.join import PairCondition

@@ -12,7 +12,7 @@ import polars as pl
 
 _KINDS = {"int": "number", "text": "text"}
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-_CONDITIONS = frozenset({"and", "or", "not", "null", "eq", "ne", "lt", "le", "gt", "ge"})
+_CONDITIONS = frozenset({"and", "or", "not", "null", "is", "eq", "ne", "lt", "le", "gt", "ge"})
 
 
 def holds(term: tuple[Any, ...], rows: pl.DataFrame) -> pl.Series | None:
@@ -44,6 +44,9 @@ def _condition(term: tuple[Any, ...], schema: pl.Schema) -> pl.Expr | None:
     if name == "not":
         inner = _condition(parts[0], schema)
         return None if inner is None else ~inner
+    if name == "is":
+        truth, kind = _value(parts[0], schema)
+        return truth if kind == "truth" else None
     if name == "null":
         return _value(parts[0])[0].is_null()
     if parts[0][0] in _KINDS:  # Polars treats a constant before two NULLs as a single row
@@ -66,6 +69,11 @@ def _value(term: tuple[Any, ...], schema: pl.Schema | None = None) -> tuple[pl.E
     if name == "plus":
         number, kind = _value(parts[0], schema)
         return number + parts[1], kind
+    if name == "mod":
+        number, kind = _value(parts[0], schema)
+        rest, zero = number % parts[1], pl.lit(0)  # Polars gives it the sign of the divisor, Spark of the dividend
+        whole = kind == "number" and schema is not None and _is_whole(parts[0], schema)
+        return pl.when((number < zero) & (rest != zero)).then(rest - parts[1]).otherwise(rest), kind if whole else None
     if name == "least":
         each = [_value(p, schema) for p in parts]
         return pl.min_horizontal(*(e for e, _ in each)), None if any(k is None for _, k in each) else "number"
@@ -73,6 +81,11 @@ def _value(term: tuple[Any, ...], schema: pl.Schema | None = None) -> tuple[pl.E
         moved, kind = _value(parts[0], schema)
         return moved + pl.duration(microseconds=parts[1]), kind if kind == "time" else None
     return pl.lit(parts[0]), _KINDS[name]
+
+
+def _is_whole(term: tuple[Any, ...], schema: pl.Schema) -> bool:
+    """Whether a number is an INT or a BIGINT, so that its remainder has the same type."""
+    return term[0] == "mod" or (term[0] == "col" and schema[term[1]] in (pl.Int32, pl.Int64))
 
 
 def _kind(dtype: pl.DataType) -> str | None:

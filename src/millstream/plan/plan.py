@@ -54,6 +54,8 @@ class Scan:
     source: str
     ops: tuple[Op, ...]
     columns: tuple[Column, ...]
+    types: pa.Schema | None = field(default=None, compare=False, repr=False)
+    """Its columns with their types, once bound."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,12 +140,16 @@ class Plan:
         """The scans over a source, root scan first."""
         return tuple(s for s in self.scans if s.source == source)
 
+    def scan(self, number: int) -> Scan:
+        """The scan with this number."""
+        return next(s for s in self.scans if s.id == number)
+
     def reads_clock(self, feed: Feed) -> bool:
         """Whether a feed uses the column with the time of processing of its source."""
         name = self.source(feed.source).options.processing_time
         if name is None:
             return False
-        scan = next(s for s in self.scans if s.id == feed.scan)
+        scan = self.scan(feed.scan)
         columns = {feed.keep, feed.hash, feed.slice, feed.gap, *feed.columns}
         return f"`{name}`" in repr((scan.ops, [c.sql for c in scan.columns if c.name in columns]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.kernels.hashing import xxhash64
+from millstream.kernels.spark_hash import xxhash64
 
 
 def test_the_hash_of_a_number_is_that_of_spark() -> None:

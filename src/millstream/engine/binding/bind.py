@@ -47,6 +47,8 @@ def bind(spark: SparkSession, plan: Plan, tables: Mapping[str, DataFrame], *, re
 def bind_views(spark: SparkSession, plan: Plan, scanned: ScanTypes, *, retract: bool) -> Plan:
     """The plan with the types of its views, from the column types of its scans."""
     plan, known = scans_widened(plan, scanned)
+    typed = ((s, pa.schema([(c.name, known[s.id][c.name]) for c in s.columns])) for s in plan.scans)
+    plan = replace(plan, scans=tuple(replace(s, types=types) for s, types in typed))
     types: Types = dict(known.items())
     fed = plan.inputs
     views = tuple(_view(spark, v, types, retract=retract or v.name in fed) for v in plan.views)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millstream.engine.exchange.expressions import evaluated, parcel_columns
 from millstream.engine.exchange.graph import Edge
 from millstream.engine.exchange.level_task import LevelTask
+from millstream.engine.exchange.native_scan_task import NativeScanTask
 from millstream.engine.exchange.parcels import SCHEMA, Batches
 from millstream.engine.exchange.route_task import RouteTask
 from millstream.engine.exchange.routes import Routes
@@ -27,6 +28,13 @@ from millstream.engine.spark.frames import frame_of
 def scanned(frame: DataFrame, task: ScanTask) -> DataFrame:
     """The parcels of a scan, and its records for Spark."""
     return _mapped(frame, task, () if task.routes is None else task.routes.graph.computed(0))
+
+
+def read(spark: SparkSession, task: NativeScanTask) -> DataFrame:
+    """The parcels of all scans of a source whose slice the tasks read themselves."""
+    numbers = spark.range(0, len(task.shares), 1, len(task.shares))
+    routes = task.scans[0][1].routes
+    return _mapped(numbers, task, () if routes is None else routes.graph.computed(0))
 
 
 def run(
@@ -59,7 +67,9 @@ def _computed(parcels: DataFrame, routes: Routes, level: int, name: str) -> Data
     return _mapped(evaluated(parcels, edges), RouteTask(level, routes, edges, name), ())
 
 
-def _mapped(frame: DataFrame, task: ScanTask | LevelTask | RouteTask, edges: Sequence[Edge]) -> DataFrame:
+def _mapped(
+    frame: DataFrame, task: ScanTask | NativeScanTask | LevelTask | RouteTask, edges: Sequence[Edge]
+) -> DataFrame:
     """Run a task on the partitions of a DataFrame. It learns from Spark which partition it is."""
     records = [pa.field(e.column, pa.struct(list(e.schema or ()))) for e in edges]
 

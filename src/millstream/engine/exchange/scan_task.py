@@ -39,57 +39,31 @@ class ScanTask:
 
     def run(self, batches: Batches, partition: int, attempt: int) -> Batches:
         """Take in the rows of one partition."""
-        shards = 1 if self.routes is None else self.routes.shards
-        sender, total, number = Sender(partition, partition % shards), Intake(), 0
-        passing = Collected()
+        sender = self.sender(partition)
+        intake = ScanIntake(self, sender, attempt)
         for batch in batches:
-            if not batch.num_rows:
-                continue
-            rows = polars(pa.Table.from_batches([batch]))
-            total.add(take_in(rows, self.roles, self.future, self.known))
-            for role in self.roles:
-                node = self._passes_on(role.view)
-                if node is None:
-                    _fold(total, role)
-                    continue
-                passing.add(role.view, total.frames.pop(role.view, []))
-                full = passing.full(role.view)
-                if full is not None:
-                    number += 1
-                    yield from self._pass_on(node, full, sender, self._file(number, attempt, sender))
-        for view, frames in passing.rest():
-            node = self._passes_on(view)
-            assert node is not None
-            number += 1
-            yield from self._pass_on(node, frames, sender, self._file(number, attempt, sender))
-        partials = 0
-        for view, frames in total.frames.items():
-            operator = next(r.operator for r in self.roles if r.view == view)
-            rows = _whole(operator, frames)
-            partials += len(rows) if operator.keyed_scan else 0
-            yield from self._send(view, operator, rows, sender)
-        yield sender.data(COUNTS, self.scan, _counts(total, partials))
+            if batch.num_rows:
+                yield from intake.take(polars(pa.Table.from_batches([batch])))
+        yield from intake.close()
         yield from sender.keys()
-        if self.newest_of is not None and self.routes is not None and total.tally.newest:
-            newest = orjson.dumps({self.newest_of: max(total.tally.newest.values())})
-            for shard in range(self.routes.shards):
-                yield sender.data(NEWEST, -1, newest, shard)
 
-    def _file(self, number: int, attempt: int, sender: Sender) -> str:
-        return f"{self.name}-{sender.origin}-{attempt}-{number}.arrow"
+    def sender(self, partition: int) -> Sender:
+        """The sender of the task for one partition."""
+        return Sender(partition, partition % (1 if self.routes is None else self.routes.shards))
 
-    def _passes_on(self, view: int) -> GraphNode | None:
+    def passes_on(self, view: int) -> GraphNode | None:
         """The operator of a view, if this task runs it."""
         node = None if self.routes is None else self.routes.graph.nodes.get(view)
         return node if node is not None and node.level == 0 else None
 
-    def _pass_on(self, node: GraphNode, frames: list[pl.DataFrame], sender: Sender, file: str) -> Batches:
+    def pass_on(self, node: GraphNode, frames: list[pl.DataFrame], sender: Sender, file: str) -> Batches:
+        """Send the rows of an operator that this task runs to its receivers."""
         assert self.routes is not None
         rows = gather(node.operator, frames)
         if rows is not None and len(rows):
             yield from self.routes.deliver(node, rows, sender, file)
 
-    def _send(self, view: int, operator: Operator, rows: pl.DataFrame, sender: Sender) -> Batches:
+    def send(self, view: int, operator: Operator, rows: pl.DataFrame, sender: Sender) -> Batches:
         """Send rows of a scan to the operator that reads them."""
         if self.routes is None or view not in self.routes.graph.nodes:
             yield from sender.rows(ROWS, view, rows)
@@ -100,6 +74,54 @@ class ScanTask:
             sender.counts.note(view, 0, hashes, rows.select(c for c in operator.keys if c in rows.columns), weights)
         for shard, part in self.routes.split(view, hashes, rows):
             yield from sender.rows(ROWS, view, part, shard)
+
+
+class ScanIntake:
+    """The rows that a task has taken in so far."""
+
+    def __init__(self, task: ScanTask, sender: Sender, attempt: int) -> None:
+        self._task, self._sender, self._attempt = task, sender, attempt
+        self._total, self._passing = Intake(), Collected()
+        self._files = 0
+
+    def take(self, rows: pl.DataFrame) -> Batches:
+        """Take in some rows."""
+        task, total = self._task, self._total
+        total.add(take_in(rows, task.roles, task.future, task.known))
+        for role in task.roles:
+            node = task.passes_on(role.view)
+            if node is None:
+                _fold(total, role)
+                continue
+            self._passing.add(role.view, total.frames.pop(role.view, []))
+            full = self._passing.full(role.view)
+            if full is not None:
+                yield from task.pass_on(node, full, self._sender, self._file())
+
+    def close(self) -> Batches:
+        """Send what is left, and the counts."""
+        task, total, sender = self._task, self._total, self._sender
+        for view, frames in self._passing.rest():
+            node = task.passes_on(view)
+            assert node is not None
+            yield from task.pass_on(node, frames, sender, self._file())
+        partials = 0
+        for view, frames in total.frames.items():
+            operator = next(r.operator for r in task.roles if r.view == view)
+            rows = _whole(operator, frames)
+            partials += len(rows) if operator.keyed_scan else 0
+            yield from task.send(view, operator, rows, sender)
+        yield sender.data(COUNTS, task.scan, _counts(total, partials))
+        if task.newest_of is not None and task.routes is not None and total.tally.newest:
+            newest = orjson.dumps({task.newest_of: max(total.tally.newest.values())})
+            for shard in range(task.routes.shards):
+                yield sender.data(NEWEST, -1, newest, shard)
+
+    def _file(self) -> str:
+        """The name of the next file. Several scans may share a task."""
+        self._files += 1
+        task = self._task
+        return f"{task.name}-{self._sender.origin}-{self._attempt}-{task.scan}-{self._files}.arrow"
 
 
 def _fold(intake: Intake, role: Role) -> None:

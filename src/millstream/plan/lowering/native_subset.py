@@ -1,8 +1,9 @@
 """Conditions and values that need no Spark: comparisons of plain columns and the like, as nested tuples.
 
 The subset contains only what means the same in Spark and in Polars: columns, numbers, texts, times shifted by an
-interval, comparisons of two values of one kind, AND, OR, NOT, IS NULL. Spark computes everything else.
-`kernels/native_expressions.py` evaluates the tuples.
+interval, remainders, comparisons of two values of one kind, AND, OR, NOT, IS NULL. The columns of scans may also be
+hashes of keys, starts of window slices, and decimal multiples (`scan_value`). Spark computes everything else.
+`kernels/native_expressions.py` and `kernels/native_scan.py` evaluate the tuples.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from millstream.plan.parts import Column, NativeProjection, Op, Project
 
 Quick = tuple[Any, ...]
 
+_INT = 1 << 31
+_BIGINT_DIGITS = 19
+_MOST_DIGITS = 38
+
 _COMPARE: dict[type[exp.Expr], str] = {
     exp.EQ: "eq",
     exp.NEQ: "ne",
@@ -31,8 +36,12 @@ _COMPARE: dict[type[exp.Expr], str] = {
 @functools.lru_cache(maxsize=1_000)
 def quick_sql(sql: str) -> Quick | None:
     """Parse a condition or value written for Spark; None if it is outside the subset."""
-    node = sqlglot.parse_one(sql, dialect="spark")
-    return quick(node) or quick_value(node)
+    return _either(sqlglot.parse_one(sql, dialect="spark"))
+
+
+def _either(node: exp.Expr) -> Quick | None:
+    """A value or a condition."""
+    return quick_value(node) or quick(node)
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -52,12 +61,73 @@ def _value_of(sql: str) -> Quick | None:
     return quick_sql(sql) if name is None else ("col", name)
 
 
+@functools.lru_cache(maxsize=1_000)
+def scan_value(sql: str) -> Quick | None:
+    """A column of a scan; None if only Spark can compute it."""
+    name = Column("", sql).only_names
+    return ("col", name) if name is not None else _scan_value(sqlglot.parse_one(sql, dialect="spark"))
+
+
+def _scan_value(node: exp.Expr) -> Quick | None:
+    node = node.unnest()
+    long = _long(node)
+    if long is not None:
+        return ("long", long)
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "xxhash64":
+        parts = [_either(n) for n in node.expressions]
+        return None if not parts or any(p is None or p[0] in ("int", "text") for p in parts) else ("hash", *parts)
+    return _slice(node) or _multiple(node) or _either(node)
+
+
+def _long(node: exp.Expr) -> int | None:
+    """The number of a literal such as ``10L``."""
+    inner = node.this
+    if not isinstance(node, exp.TryCast) or not isinstance(inner, exp.Literal) or inner.is_string:
+        return None
+    return int(inner.this) if node.to.this is exp.DType.BIGINT and inner.this.isdigit() else None
+
+
+def _slice(node: exp.Expr) -> Quick | None:
+    """The start of the window slice of an event time: ``ts - pmod(ts - origin, size)``."""
+    if not isinstance(node, exp.Sub) or not isinstance(node.right, exp.Anonymous) or node.right.name.lower() != "pmod":
+        return None
+    time, (moved, by) = node.left, node.right.expressions
+    size = _long(by)
+    if not isinstance(moved, exp.Sub) or not isinstance(time, exp.Column) or moved.left != time:
+        return None
+    origin = _long(moved.right)
+    return None if size is None or origin is None or time.name != "$ts" else ("slice", origin, size)
+
+
+def _multiple(node: exp.Expr) -> Quick | None:
+    """A whole number times a decimal constant, as a decimal number that all results fit into."""
+    if not isinstance(node, exp.Cast) or not isinstance(node.this.unnest(), exp.Mul):
+        return None
+    sizes = [int(e.name) for e in node.to.expressions] if node.to.this is exp.DType.DECIMAL else []
+    product = node.this.unnest()
+    factor, number = product.left, product.right
+    if isinstance(number, exp.Literal):
+        factor, number = number, factor
+    if len(sizes) != 2 or not isinstance(number, exp.Column) or not isinstance(factor, exp.Literal):
+        return None
+    whole, point, fraction = factor.this.partition(".")
+    if factor.is_string or not point or not (whole + fraction).isdigit():
+        return None
+    digits, (precision, scale) = len(whole.lstrip("0")), sizes
+    fits = len(fraction) == scale and _BIGINT_DIGITS + digits <= precision - scale
+    fits &= _BIGINT_DIGITS + digits + scale < _MOST_DIGITS  # digits of a product in Arrow
+    return ("multiple", ("col", number.name), factor.this, precision, scale) if fits else None
+
+
 def quick(node: exp.Expr) -> Quick | None:
     """A condition as nested tuples; None if it is outside the subset."""
     node = node.unnest()
     if isinstance(node, exp.And | exp.Or):
         both = quick(node.left), quick(node.right)
         return None if None in both else ("and" if isinstance(node, exp.And) else "or", *both)
+    if isinstance(node, exp.Column):
+        value = quick_value(node)
+        return None if value is None else ("is", value)
     if isinstance(node, exp.Not):
         inner = quick(node.this)
         return None if inner is None else ("not", inner)
@@ -84,6 +154,10 @@ def quick_value(node: exp.Expr) -> Quick | None:
         if node.is_string:
             return ("text", node.this)
         return ("int", int(node.this)) if node.this.isdigit() and len(node.this) < 19 else None
+    return _computed_value(node)
+
+
+def _computed_value(node: exp.Expr) -> Quick | None:
     if isinstance(node, exp.Add | exp.Sub):
         micros, inner = interval_micros(node.right), quick_value(node.left)
         if micros is not None and inner is not None and inner[0] in ("col", "move"):
@@ -91,6 +165,10 @@ def quick_value(node: exp.Expr) -> Quick | None:
         more = quick_value(node.right)
         if inner is not None and more is not None and inner[0] in ("micros", "plus") and more[0] == "int":
             return ("plus", inner, more[1] if isinstance(node, exp.Add) else -more[1])
+    if isinstance(node, exp.Mod):
+        inner, by = quick_value(node.this), quick_value(node.expression)
+        if inner is not None and by is not None and by[0] == "int" and 0 < by[1] < _INT:
+            return ("mod", inner, by[1])
     if isinstance(node, exp.UnixMicros):
         inner = quick_value(node.this)
         return None if inner is None or inner[0] not in ("col", "move") else ("micros", inner)

@@ -36,8 +36,30 @@ _PATH = "regexp_replace(url_decode(replace({file}.file_path, '+', '%2B')), '^fil
 
 def read(spark: SparkSession, wanted: Wanted, form: FileSet) -> list[FormRead]:
     """The files of a slice."""
-    broken = [f for f in form.files if f.problem is not None]
-    native, plain, lined = [], [], []
+    native, plain, lined, broken = _sorted(form, wanted)
+    reads = []
+    if native:
+        reads.append(native_json.read(spark, wanted, _ranges(native), by_line=True))
+    if plain:
+        reads.append(_by_spark(spark, wanted, form, plain))
+    if lined:
+        reads.append(_by_lines(spark, wanted, form, lined))
+    if broken:
+        reads.append(_broken(spark, wanted, broken))
+    return reads
+
+
+def native_ranges(form: FileSet, wanted: Wanted) -> list[ByteRange] | None:
+    """The files as ranges of JSON lines; None if some of them must be read in another way."""
+    native, *others = _sorted(form, wanted)
+    return None if any(others) else _ranges(native)
+
+
+def _sorted(form: FileSet, wanted: Wanted) -> tuple[list[FilePart], ...]:
+    """Files by how they are read: with Arrow, by Spark, line by line, not at all."""
+    native: list[FilePart] = []
+    plain: list[FilePart] = []
+    lined: list[FilePart] = []
     fits = form.format == "json" and native_json.fits(wanted.schema)
     for file in (f for f in form.files if f.problem is None):
         if fits and is_uncompressed(file.path):
@@ -46,17 +68,11 @@ def read(spark: SparkSession, wanted: Wanted, form: FileSet) -> list[FormRead]:
             plain.append(file)
         else:
             lined.append(file)
-    reads = []
-    if native:
-        ranges = [ByteRange(f.path, 0, os.path.getsize(f.path), 0, f.number << _FILE_SHIFT) for f in native]
-        reads.append(native_json.read(spark, wanted, ranges, by_line=True))
-    if plain:
-        reads.append(_by_spark(spark, wanted, form, plain))
-    if lined:
-        reads.append(_by_lines(spark, wanted, form, lined))
-    if broken:
-        reads.append(_broken(spark, wanted, broken))
-    return reads
+    return native, plain, lined, [f for f in form.files if f.problem is not None]
+
+
+def _ranges(files: Sequence[FilePart]) -> list[ByteRange]:
+    return [ByteRange(f.path, 0, os.path.getsize(f.path), 0, f.number << _FILE_SHIFT) for f in files]
 
 
 def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequence[FilePart]) -> FormRead:

@@ -85,6 +85,8 @@ class JsonRanges:
     """Whether that place is the number of the line, and not its first byte."""
     required: str | None = None
     """A column without which a line is doubtful: an event without a time is an error."""
+    only_parsed: bool = False
+    """Whether doubtful lines are recorded only, and are not among the rows."""
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -102,7 +104,7 @@ class JsonRanges:
                     if record is not None:
                         for line in doubtful:
                             record(line)
-                    rows = self._rows(parsed, doubtful, part, at)
+                    rows = self._rows(parsed, () if self.only_parsed else doubtful, part, at)
                     yield from rows.combine_chunks().to_batches()  # Spark's side has a cost per batch
             except FileNotFoundError:
                 raise SourceMissing(f"a file that was to be read is gone: {part.path}") from None

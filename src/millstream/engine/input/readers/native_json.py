@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
-from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.forms import ByteRange
 from millstream.connect.port import MISTYPED, UNPARSABLE
 from millstream.engine.input.readers.arrow_rows import local
 from millstream.engine.input.readers.columns import FormRead, Wanted, from_text
+from millstream.engine.input.readers.doubtful_lines import DoubtfulLines, accumulator, received
 from millstream.engine.input.readers.json_lines import is_native
 from millstream.engine.input.readers.json_ranges import DoubtfulLine, JsonRanges, shares
 from millstream.engine.spark.cluster import parallelism
@@ -25,8 +24,6 @@ from millstream.model.types.schema import Schema, ddl_type
 
 LOCAL_BYTES = 4 << 20
 """Slices up to this size are parsed in the driver."""
-MOST_SENT = 4 << 20
-"""Bytes of doubtful lines that a task sends to the driver, for error tables."""
 
 
 def fits(schema: Schema) -> bool:
@@ -34,69 +31,55 @@ def fits(schema: Schema) -> bool:
     return all(is_native(field.type) for field in schema)
 
 
-def read(spark: SparkSession, wanted: Wanted, ranges: Sequence[ByteRange], *, by_line: bool) -> FormRead:
-    """The lines of all ranges. Error tables name a row by its line, or by its first byte."""
+def is_small(ranges: Sequence[ByteRange]) -> bool:
+    """Whether the driver parses the ranges itself."""
+    return sum(r.end - r.start for r in ranges) <= LOCAL_BYTES
+
+
+def ranges_of(wanted: Wanted, ranges: Sequence[ByteRange], *, by_line: bool) -> JsonRanges:
+    """Ranges and what is wanted of them. Error tables name a row by its line, or by its first byte."""
     time = wanted.stage.options.event_time
     required = time if time in wanted.schema.names and wanted.stage.options.computed_time is None else None
-    whole = JsonRanges(wanted.schema.to_arrow(), wanted.columns, ranges, wanted.details, by_line, required)
-    if sum(r.end - r.start for r in ranges) <= LOCAL_BYTES:
+    return JsonRanges(wanted.schema.to_arrow(), wanted.columns, ranges, wanted.details, by_line, required)
+
+
+def parsed_shares(spark: SparkSession, whole: JsonRanges) -> list[JsonRanges]:
+    """Shares of ranges for tasks, without doubtful lines."""
+    parsed = replace(whole, only_parsed=True)
+    if is_small(whole.ranges):
+        return [parsed]
+    return [replace(parsed, ranges=share) for share in shares(whole.ranges, parallelism(spark))]
+
+
+def of_lines(spark: SparkSession, wanted: Wanted, whole: JsonRanges, lines: Sequence[DoubtfulLine]) -> FormRead:
+    """The rows of doubtful lines."""
+    return _form(local(spark, whole.of_doubtful(lines)), wanted, whole, lambda: lines)
+
+
+def read(spark: SparkSession, wanted: Wanted, ranges: Sequence[ByteRange], *, by_line: bool) -> FormRead:
+    """The lines of all ranges, as a DataFrame."""
+    whole = ranges_of(wanted, ranges, by_line=by_line)
+    if is_small(ranges):
         found: list[DoubtfulLine] = []
         frame = local(spark, pa.Table.from_batches(whole.batches(found.append), schema=whole.schema))
         return _form(frame, wanted, whole, lambda: found)
     tasks = [replace(whole, ranges=share) for share in shares(ranges, parallelism(spark))]
-    sent = spark.sparkContext.accumulator([], _Lines())
+    sent = accumulator(spark)
 
     def read_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        record = _Recorder()
+        doubtful = DoubtfulLines()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from tasks[number].batches(record.add)
-        sent.add([record.lines])
+                yield from tasks[number].batches(doubtful.add)
+        sent.add([doubtful.lines])
 
     columns = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in whole.schema)
     frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read_ranges, columns)
-    return _form(frame, wanted, whole, lambda: _received(sent.value))
-
-
-class _Lines(AccumulatorParam):  # type: ignore[type-arg]
-    """Adds lists."""
-
-    def zero(self, value: Any) -> Any:
-        del value
-        return []
-
-    def addInPlace(self, value1: Any, value2: Any) -> Any:
-        value1 += value2
-        return value1
-
-
-class _Recorder:
-    """The doubtful lines that a task sends to the driver; None if they are too many."""
-
-    def __init__(self) -> None:
-        self.lines: list[DoubtfulLine] | None = []
-        self._room = MOST_SENT
-
-    def add(self, line: DoubtfulLine) -> None:
-        self._room -= 200 + len(line.raw) + len(line.text or "")
-        if self._room < 0:
-            self.lines = None
-        elif self.lines is not None:
-            self.lines.append(line)
-
-
-def _received(parts: Sequence[Sequence[DoubtfulLine] | None]) -> list[DoubtfulLine] | None:
-    """The doubtful lines of all tasks, once each, although tasks may run again; None if there were too many."""
-    found: dict[tuple[str, int], DoubtfulLine] = {}
-    for part in parts:
-        if part is None:
-            return None
-        found.update({(line.part.path, line.at): line for line in part})
-    return list(found.values())
+    return _form(frame, wanted, whole, lambda: received(sent.value))
 
 
 def _form(
-    frame: DataFrame, wanted: Wanted, whole: JsonRanges, doubtful: Callable[[], list[DoubtfulLine] | None]
+    frame: DataFrame, wanted: Wanted, whole: JsonRanges, doubtful: Callable[[], Sequence[DoubtfulLine] | None]
 ) -> FormRead:
     """Rows after Spark has read the doubtful lines."""
 
@@ -105,8 +88,7 @@ def _form(
         if lines is None:
             return None
         detailed = replace(wanted, details=True, only=None)
-        ranges = replace(whole, wanted=detailed.columns, details=True)
-        return _form(local(frame.sparkSession, ranges.of_doubtful(lines)), detailed, ranges, lambda: lines)
+        return of_lines(frame.sparkSession, detailed, replace(whole, wanted=detailed.columns, details=True), lines)
 
     names = [f"IF(`$text` IS NULL, `{n}`, `$record`.`{n}`) AS `{n}`" for n in wanted.columns]
     system = [f"`{n}`" for n in whole.schema.names if n.startswith("$") and n != "$text"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from millstream.connect.forms import ArrowRows, ByteRanges, FileSet, PythonRanges, SparkFormat
+from millstream.connect.forms import ArrowRows, ByteRanges, FileSet, Form, PythonRanges, SparkFormat
 from millstream.connect.port import SourcePort, SourceSlice
 from millstream.engine.input.readers import arrow_rows, byte_ranges, files, python_ranges, spark_batch
 from millstream.engine.input.readers.columns import FormRead, Wanted, ddl, selected
@@ -48,9 +48,10 @@ def read(
     strict: bool = True,
     details: bool = False,
     only: frozenset[str] | None = None,
+    forms: Sequence[Form] | None = None,
 ) -> SliceRead:
     """The rows of a slice, with all columns of the source or `only` some. With `details`, also ``$where`` and ``$pos``
-    of each row and its ``$raw`` text, for error tables.
+    of each row and its ``$raw`` text, for error tables. Pass the `forms` of the slice if they are known.
 
     Spark's parsers are a third slower if they keep the text of bad records. Without `strict` they do not keep it, and
     every row with a NULL counts as bad: a slice without such rows is proved good; any other must be read again,
@@ -58,7 +59,7 @@ def read(
     """
     wanted = Wanted(stage, now, strict, details, only)
     reads: list[FormRead] = []
-    for form in port.slice(part):
+    for form in port.slice(part) if forms is None else forms:
         found = READERS[type(form)](spark, wanted, form)
         reads += found if isinstance(found, list) else [found]
     if not reads:

@@ -1,0 +1,110 @@
+"""Slices that the driver or a task can read itself, as Arrow batches, without Spark's readers.
+
+A slice is native if each of its forms is: JSON lines in plain files or byte ranges, rows in memory, and ranges that a
+Python function reads. Lines of JSON that only Spark may judge are not among the rows. They are **doubtful**: they reach
+the driver, and Spark's parser decides about them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from millstream.connect.forms import ArrowRows, ByteRanges, FileSet, Form, PythonRanges, Range
+from millstream.engine.input.readers import files, native_json
+from millstream.engine.input.readers.arrow_rows import LOCAL_ROWS
+from millstream.engine.input.readers.columns import FormRead, Wanted
+from millstream.engine.input.readers.json_ranges import DoubtfulLine
+
+Record = Callable[[DoubtfulLine], None]
+"""Gets every doubtful line."""
+
+
+class Share(Protocol):
+    """A part of a slice, read by one task. It can be sent to another process."""
+
+    def batches(self, record: Record | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows: the columns of the source that are read, ``$part``, ``$pos``, and ``$bad`` where it is known.
+        `record` gets every doubtful line.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class NativeSlice:
+    """A slice in shares. If it is `small`, the driver reads it."""
+
+    shares: Sequence[Share]
+    small: bool
+    of_lines: Callable[[Sequence[DoubtfulLine], Wanted], FormRead] | None = None
+    """The rows of doubtful lines, after Spark has parsed them."""
+
+
+def native_slice(spark: SparkSession, wanted: Wanted, forms: Sequence[Form]) -> NativeSlice | None:
+    """A slice in shares; None if Spark has to read it."""
+    if len(forms) != 1:
+        return None
+    (form,) = forms
+    if isinstance(form, ArrowRows):
+        fits = form.table.num_rows <= LOCAL_ROWS and _fits(form.table, wanted)
+        return NativeSlice([_Rows(form.table, wanted.columns)], small=True) if fits else None
+    if isinstance(form, PythonRanges):
+        small = form.offsets <= LOCAL_ROWS
+        calls = [r for r in form.ranges if r[2] > r[1]] if small else form.calls()
+        schema = wanted.schema.to_arrow()
+        return NativeSlice([_Call(form, schema, call, wanted.columns) for call in calls], small)
+    if isinstance(form, FileSet):
+        ranges, by_line = files.native_ranges(form, wanted), True
+    elif isinstance(form, ByteRanges) and form.format == "json" and native_json.fits(wanted.schema):
+        ranges, by_line = list(form.ranges), False
+    else:
+        return None
+    if ranges is None:
+        return None
+    whole = native_json.ranges_of(wanted, ranges, by_line=by_line)
+
+    def of_lines(lines: Sequence[DoubtfulLine], asked: Wanted) -> FormRead:
+        return native_json.of_lines(spark, asked, native_json.ranges_of(asked, ranges, by_line=by_line), lines)
+
+    return NativeSlice(native_json.parsed_shares(spark, whole), native_json.is_small(ranges), of_lines)
+
+
+def _fits(table: pa.Table, wanted: Wanted) -> bool:
+    """Whether the columns of a table have exactly the types of the source."""
+    expected = wanted.schema.to_arrow()
+    return all(n in table.column_names and table.schema.field(n).type == expected.field(n).type for n in wanted.columns)
+
+
+def _system(table: pa.Table) -> list[str]:
+    return [n for n in ("$part", "$pos", "$bad") if n in table.column_names]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows in memory."""
+
+    table: pa.Table
+    columns: Sequence[str]
+
+    def batches(self, record: Record | None = None) -> Iterator[pa.RecordBatch]:
+        del record
+        yield from self.table.select([*self.columns, *_system(self.table)]).to_batches()
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of a Python function that reads a range."""
+
+    form: PythonRanges
+    schema: pa.Schema = field(repr=False)
+    call: Range
+    columns: Sequence[str]
+
+    def batches(self, record: Record | None = None) -> Iterator[pa.RecordBatch]:
+        del record
+        for table in self.form.tables(self.schema, [self.call]):
+            yield from table.select([*self.columns, *_system(table)]).to_batches()
