@@ -228,7 +228,9 @@ class MemoryExceeded(RunError):
 
 
 class LeaseLost(RunError):
-    """Another process has taken over this flow, or the home was moved or replaced. Nothing more is written."""
+    """Another process has taken over this flow (`store/duckdb.py`), or the home was moved or replaced
+    (`runtime/supervision/lease.py`). Nothing more is written.
+    """
 
 
 class RecoveryFailed(RunError):

@@ -78,7 +78,8 @@ EXPRESSIONS = (
     "xxhash64(`l`)", "xxhash64(`s`, `l`)", "xxhash64(`l` % 10)", "xxhash64(`l` % 10, `i` % 7)", "`l` % 10", "`i` % 7",
     "MOD(`l`, 123) = 0", "`l` > 10", "`i` <= 3 AND `s` = 'abc'", "`s` IS NULL OR NOT (`b` AND `l` > 1)", "`ts` > `ts`",
     "CAST(0.908 * `l` AS DECIMAL(23, 3))", "CAST(`i` * 2.5 AS DECIMAL(38, 1))", "CAST(`l` * 12.34 AS DECIMAL(25, 2))",
-    "`ts` + INTERVAL '5' SECOND", "`i` BETWEEN 1 AND 500", "`l` = `i`", "`y` >= `y`", "'x' < `s`",
+    "`ts` + INTERVAL '5' SECOND", "`i` BETWEEN 1 AND 500", "`l` = `i`", "`y` >= `y`", "'x' < `s`", "1", "3000000000",
+    "'x'", "xxhash64(1)", "xxhash64(`l`, 'x', 7)",
 )  # fmt: skip
 OUTSIDE = (
     "`k` % 3",
@@ -88,8 +89,6 @@ OUTSIDE = (
     "upper(`s`)",
     "`i` % -7",
     "`l` % 0",
-    "5",
-    "'x'",
 )
 
 

@@ -1,5 +1,5 @@
 """FILES(...), LOG(...), GENERATOR(...) and the systems of others as connectors: `model/connector_declarations.py`
-declares them.
+declares them, and `sql/parse/connector_call.py` parses them.
 """
 
 from __future__ import annotations

@@ -1,33 +1,21 @@
-"""Versions: the list of runs of every step, oldest first, and the compaction that keeps the lists short.
+"""Versions: the list of runs of every step, oldest first. `compaction.py` keeps the lists short.
 
-A version is part of the store's transaction, so it always matches the views. Compaction replaces neighboring runs by
-one with the same rows. It never changes what a reader sees, so it may happen at any time between epochs.
+A version is part of the store's transaction, so it always matches the views.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import polars as pl
-
 from millstream.clock import Micros
 from millstream.state.packed_runs import PackedRuns
-from millstream.state.run import RunWriter, StateRun
-from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, shard_range
+from millstream.state.run import StateRun
 
 if TYPE_CHECKING:
     from millstream.state.manifest import RunManifest
-
-FANOUT = 4
-"""Runs of one size class before they are merged."""
-
-PIECE_ROWS = 500_000
-"""A merge holds about this many rows in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -100,50 +88,3 @@ class Version:
     def from_json(cls, data: Mapping[str, Any]) -> Version:
         """Read what `to_json` wrote."""
         return cls({step: tuple(StateRun.from_json(r) for r in runs) for step, runs in data.items()})
-
-
-def due(runs: Sequence[StateRun]) -> Sequence[StateRun] | None:
-    """The consecutive runs to merge now: the newest FANOUT or more neighbors of no greater size class; None if no merge
-    is due.
-    """
-    classes = [int(math.log(max(r.rows, 1), FANOUT)) for r in runs]
-    for start in range(len(runs)):
-        stretch = classes[start:]
-        if len(stretch) >= FANOUT and max(stretch) <= classes[start] and stretch.count(classes[start]) >= FANOUT:
-            return runs[start:]
-        if len(stretch) >= FANOUT and sum(r.rows for r in runs[start + 1 :]) >= FANOUT * max(runs[start].rows, 1):
-            return runs[start:]
-    return runs[-FANOUT * 3 :] if len(runs) > FANOUT * 6 else None
-
-
-def merge(
-    cache: RunCache,
-    name: str,
-    runs: Sequence[StateRun],
-    unique: Sequence[str],
-    expiry: Callable[[pl.DataFrame], np.ndarray],
-    watermark: Micros,
-    *,
-    oldest: bool = False,
-) -> StateRun | None:
-    """Write one run with the newest rows of several, one range of hashes at a time. Expired rows are dropped and, if
-    `oldest` (no run precedes these), so are the deletion marks of rows that are ``$gone``.
-    """
-    pieces = min(KEY_GROUPS, 1 + sum(r.rows for r in runs) // PIECE_ROWS)
-    with RunWriter(cache.storage, name) as writer:
-        for piece in range(pieces):
-            rows = StateReader(cache, runs, unique, shard_range(piece, pieces)).scan(watermark)
-            if rows is None:
-                continue
-            if oldest and "$gone" in rows.columns:
-                rows = rows.filter(~pl.col("$gone"))
-            ends = expiry(rows)
-            live = ends > watermark
-            if not live.all():
-                rows, ends = rows.filter(pl.Series(live)), ends[live]
-            if len(rows):
-                writer.add(rows, ends)
-        merged = writer.finish()
-    if merged is not None:
-        cache.adopt(merged, writer.content)
-    return merged

@@ -26,9 +26,9 @@ from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.python.process import ProcessOperator
+from millstream.state.compaction import merge
 from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
-from millstream.state.version import merge
 from tests.kernel_kit import advance, is_due, write_first
 
 SECOND = 1_000_000

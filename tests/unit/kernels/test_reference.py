@@ -35,7 +35,7 @@ from millstream.model.windows.window import Window
 from millstream.model.windows.windowing import Windowing
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Feed, Measure
-from millstream.runtime.epoch.compaction import Compactor
+from millstream.runtime.epoch.compactor import Compactor
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
 

@@ -24,8 +24,9 @@ from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.distinct import DistinctRows
 from millstream.plan.operators.relations.top_n import TopN
 from millstream.plan.parts import Measure
+from millstream.state.compaction import merge
 from millstream.state.shard import RunCache
-from millstream.state.version import Version, merge
+from millstream.state.version import Version
 from tests.duck import connected
 from tests.kernel_kit import advance, leaving
 

@@ -32,8 +32,9 @@ from millstream.model.windows.window import Window, everything, hopping, tumblin
 from millstream.model.windows.windowing import Windowing
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Feed, Measure
+from millstream.state.compaction import merge
 from millstream.state.shard import RunCache, shard_of, shard_range
-from millstream.state.version import Version, merge
+from millstream.state.version import Version
 from tests.kernel_kit import advance, is_due, leaving
 from tests.reference import triggers as tr
 from tests.reference import windows as win

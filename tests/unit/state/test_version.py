@@ -20,10 +20,11 @@ from millstream.model.windows.windowing import Windowing
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Measure
 from millstream.runtime.epoch import compaction
-from millstream.runtime.epoch.compaction import Compactor
+from millstream.runtime.epoch.compactor import Compactor
+from millstream.state.compaction import FANOUT, due, merge
 from millstream.state.run import Batch, StateRun
 from millstream.state.shard import RunCache, StateReader, shard_range
-from millstream.state.version import FANOUT, Version, due, merge
+from millstream.state.version import Version
 
 UNIQUE = ["$h", "$s", "k"]
 

@@ -27,6 +27,7 @@ from millstream.plan.plan import PlannedSource, Scan
 SYSTEM = ("$ts", "$part", "$pos", "$bad")
 _INSTANT = pl.Datetime("us", "UTC")
 _BIGINT_DIGITS = 19
+_INT = 1 << 31
 
 Term = tuple[Any, ...]
 """A value, as nested tuples (see `plan/lowering/native_subset.py`)."""
@@ -101,6 +102,10 @@ class NativeScan:
 def _expression(term: Term, rows: pl.DataFrame) -> pl.Expr | None:
     if term[0] == "long":
         return pl.lit(term[1], pl.Int64)
+    if term[0] == "int":
+        return pl.lit(term[1], pl.Int32 if term[1] < _INT else pl.Int64)
+    if term[0] == "text":
+        return pl.lit(term[1], pl.String)
     if term[0] == "slice":
         _, origin, size = term
         time = pl.col("$ts")
@@ -110,11 +115,11 @@ def _expression(term: Term, rows: pl.DataFrame) -> pl.Expr | None:
 
 def _hash(term: Term, rows: pl.DataFrame) -> pl.Series | None:
     """The hash of a key."""
-    expressions = [native_expressions.value(part, rows) for part in term[1:]]
-    known = [e.alias(str(i)) for i, e in enumerate(expressions) if e is not None]
+    expressions = [_expression(part, rows) for part in term[1:]]
+    known = [e.alias(f"${i}") for i, e in enumerate(expressions) if e is not None]
     if len(known) < len(expressions):
         return None
-    columns = rows.select(known).get_columns()
+    columns = rows.with_columns(known).select(f"${i}" for i in range(len(known))).get_columns()
     if not all(is_hashable(c.dtype) for c in columns):
         return None
     return pl.Series(hashed_rows(columns, len(rows)))

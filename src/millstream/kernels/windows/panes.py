@@ -3,7 +3,8 @@
 An epoch has two halves (docs/decisions/0008-panes.md): the clock advances, then records arrive. `_Windows` is the table
 of the windows to process. Both halves evaluate the trigger over it and emit panes for the windows that fire.
 
-`kernels/windows/pane_columns.py` lists the columns of a window.
+This is the state of all windows that are not made of slices, sessions included. `kernels/windows/pane_columns.py` lists
+its columns; `Aggregation.states` names those that identify a row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Operators as nodes of an explanation: their input, what they do, and what they keep."""
+"""Operators as nodes of an explanation: their input, what they do, and what they keep.
+
+The texts of one operator are its own: `name`, `facts` and `state_text` in `plan/operators/`.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ def take_nodes(take: Take) -> Iterator[Node]:
             columns = [c for c in op.columns if not c.name.startswith("$id")]
             gives = ", ".join(named(shown_name(c.name), plain(c.sql)) for c in columns)
             kept = "" if op.keep is None else f" where {plain(op.keep)}"
-            yield Node("select", "", (("runs", "native Spark SQL, on changed rows only"), ("gives", gives + kept)))
+            yield Node("select", "", (("runs", "Spark SQL, on changed rows only"), ("gives", gives + kept)))
         elif isinstance(op, Explode):
-            facts = (("runs", "native Spark SQL, on changed rows only"), ("of", plain(op.array)))
+            facts = (("runs", "Spark SQL, on changed rows only"), ("of", plain(op.array)))
             yield Node("flat_map", op.name, facts)
 
 

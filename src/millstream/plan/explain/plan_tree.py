@@ -13,6 +13,7 @@ from millstream.model.source_options import SourceOptions
 from millstream.model.types.duration import Duration
 from millstream.plan.explain.node import Node, named, plain, shown_name
 from millstream.plan.explain.operator_node import PlanNames, operator_node, placed, state, take_nodes
+from millstream.plan.lowering.native_subset import is_native_scan
 from millstream.plan.operators.aggregates.aggregation import ORDERED, Aggregation
 from millstream.plan.operators.operator import Operator, view_of
 from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project
@@ -115,7 +116,7 @@ def _readers(plan: Plan, scan: Scan) -> list[str]:
 def _scan(plan: Plan, view: PlannedView, feed: Feed) -> Node:
     scan = next(s for s in plan.scans if s.id == feed.scan)
     sql = {c.name: plain(c.sql) for c in scan.columns}
-    facts = [("runs", _runs(scan.ops))]
+    facts = [("runs", _runs(scan))]
     others = [n for n in _readers(plan, scan) if n != view_of(view.name)]
     if others:
         facts.append(("shared", f"with {', '.join(others)}"))
@@ -136,9 +137,10 @@ def _scan(plan: Plan, view: PlannedView, feed: Feed) -> Node:
     return Node("scan", f"{scan.id} of {scan.source}", tuple(facts))
 
 
-def _runs(ops: tuple[Op, ...]) -> str:
-    python = any(isinstance(op, Batches) for op in ops)
-    return "native Spark SQL, and Python on the executors" if python else "native Spark SQL"
+def _runs(scan: Scan) -> str:
+    if any(isinstance(op, Batches) for op in scan.ops):
+        return "Spark SQL, and Python on the executors"
+    return "Arrow and Polars; Spark SQL where only Spark reads the rows" if is_native_scan(scan) else "Spark SQL"
 
 
 def _op(op: Op) -> tuple[str, str]:
@@ -176,7 +178,7 @@ def _view(plan: Plan, view: PlannedView) -> Node:
             Node(
                 "select",
                 "",
-                (("runs", "native Spark SQL, on changed rows only"), ("gives", _projection(view.post))),
+                (("runs", "Spark SQL, on changed rows only"), ("gives", _projection(view.post))),
             )
         )
     return Node("view", view.name, (), (*parts, *_kept(plan, view)))

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from millstream.model.steps.event_times import interval_micros
 from millstream.plan.parts import Column, NativeProjection, Op, Project
+from millstream.plan.plan import Scan
 
 Quick = tuple[Any, ...]
 
@@ -68,6 +69,13 @@ def scan_value(sql: str) -> Quick | None:
     return ("col", name) if name is not None else _scan_value(sqlglot.parse_one(sql, dialect="spark"))
 
 
+def is_native_scan(scan: Scan) -> bool:
+    """Whether all expressions of a scan are in the subset. Its types may still need Spark."""
+    return all(native_projection(op) is not None for op in scan.ops) and all(
+        scan_value(c.sql) is not None for c in scan.columns
+    )
+
+
 def _scan_value(node: exp.Expr) -> Quick | None:
     node = node.unnest()
     long = _long(node)
@@ -75,7 +83,7 @@ def _scan_value(node: exp.Expr) -> Quick | None:
         return ("long", long)
     if isinstance(node, exp.Anonymous) and node.name.lower() == "xxhash64":
         parts = [_either(n) for n in node.expressions]
-        return None if not parts or any(p is None or p[0] in ("int", "text") for p in parts) else ("hash", *parts)
+        return None if not parts or None in parts else ("hash", *parts)
     return _slice(node) or _multiple(node) or _either(node)
 
 

@@ -32,7 +32,7 @@ from millstream.model.guarantees import AT_MOST_ONCE
 from millstream.plan.plan import Plan
 from millstream.runtime.engine_port import EnginePort, TapPort
 from millstream.runtime.epoch import late_replay
-from millstream.runtime.epoch.compaction import Compactor
+from millstream.runtime.epoch.compactor import Compactor
 from millstream.runtime.epoch.epoch_input import input_of
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.memory_limit import bounded, usual_limit

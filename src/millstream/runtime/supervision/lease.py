@@ -3,6 +3,7 @@
 A frozen process (SIGSTOP, a hung disk) keeps the lock. Therefore the owner also writes a heartbeat to the lock file,
 every second. A process that wants to take over waits until the lock is free, or until the heartbeat has been silent for
 the lease time; then it kills the frozen owner, exactly that process and its Java process, before it opens the home.
+A process that lost a flow to another one is refused at its next commit (`store/duckdb.py`).
 The first line of the file is the process id; the second holds the other properties as JSON:
 
     4711

@@ -24,7 +24,7 @@ from millstream.errors import DefinitionError, MillstreamError
 from millstream.log.log import Log
 from millstream.plan.plan import Plan, PlannedSource
 from millstream.runtime.engine_port import EngineFactory, EnginePort
-from millstream.runtime.epoch.compaction import Compactor
+from millstream.runtime.epoch.compactor import Compactor
 from millstream.runtime.epoch.epoch_input import input_of
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.records import EpochRecord, RecordBook

@@ -21,8 +21,8 @@ from millstream.sql.dialects.other_databases import CONSTRAINTS, INSTEAD, REFUSE
 from millstream.sql.parse import dml, literals, queries, view_clauses
 from millstream.sql.parse.column_clauses import clauses_begin, key_begins, without_lengths
 from millstream.sql.parse.column_clauses import read as read_clauses
+from millstream.sql.parse.connector_call import column_names, read_place
 from millstream.sql.parse.cursor import Cursor
-from millstream.sql.parse.place import column_names, read_place
 from millstream.sql.parse.script import StatementText, split
 from millstream.sql.parse.statement_values import (
     Ask,

@@ -23,8 +23,8 @@ from millstream.engine.input.readers.json_times import converted
 
 BLOCK = 4 << 20
 """Bytes of a block."""
-_PIECE = 1 << 15
-"""Bytes that Arrow parses at once: they stay in the processor's cache, and a doubtful line costs no more than this."""
+_PIECE, _SMALL_PIECE = 1 << 18, 1 << 15
+"""Bytes that Arrow parses at once, and after it refused a line: a further one in the block costs no more than these."""
 _FEW_REFUSALS, _MOST_REFUSALS = 16, 0.005
 """A number and a share of lines that Arrow may refuse in a block. Each costs as much as some hundred lines cost Spark
 alone, to which the rest is left then.
@@ -96,7 +96,8 @@ class JsonParser:
         rest, doubtful = lines[clear], [lines[~clear]]
         batches, parsed, refusals = [], [lines[:0]], 0
         text = data if clear.all() else _blanked(data, lines[~clear])
-        size = max(_PIECE, 2 * int((lines[:, 1] - lines[:, 0]).max(initial=0)))
+        longest = 2 * int((lines[:, 1] - lines[:, 0]).max(initial=0))
+        size = max(_PIECE, longest)
         while len(rest):
             found, error = self._attempt(text, rest, size)
             count = sum(batch.num_rows for batch in found)
@@ -106,6 +107,7 @@ class JsonParser:
             if error is None:
                 break
             wrong = self._refused(error, text, rest, size)
+            size = max(_SMALL_PIECE, longest)
             doubtful.append(rest[wrong])
             text = _blanked(text, rest[wrong])
             rest = np.delete(rest, wrong, axis=0)

@@ -1,4 +1,6 @@
-"""Compaction of state runs: small merges inline, large ones in a thread. The results are adopted between two epochs."""
+"""Compacts state runs between epochs: small merges inline, large ones in a thread. `state/compaction.py` chooses the
+runs; the results are adopted between two epochs.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ import polars as pl
 from millstream.clock import Micros
 from millstream.kernels.kernel import by_expiry, kernel_of
 from millstream.plan.operators.operator import Operator
+from millstream.state.compaction import due, merge
 from millstream.state.run import StateRun
 from millstream.state.shard import RunCache
-from millstream.state.version import Version, due, merge
+from millstream.state.version import Version
 
 AT_ONCE_ROWS = 200_000
 
