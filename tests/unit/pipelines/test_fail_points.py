@@ -15,7 +15,7 @@ import pytest
 
 import millstream as ms
 from millstream.engine.driver import driver
-from millstream.runtime.epoch import compaction
+from millstream.runtime.epoch import compactor
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.state import run as runs
 from millstream.store.duckdb import DuckStore
@@ -28,7 +28,7 @@ EPOCHS = 14
 PLACES: dict[str, tuple[Any, str]] = {
     "inside a kernel": (driver, "advance"),
     "while a run is written": (runs.RunWriter, "finish"),
-    "inside compaction": (compaction, "merge"),
+    "inside compaction": (compactor, "merge"),
     "inside retention": (DuckStore, "_retain"),
     "inside the upkeep of files": (Upkeep, "after"),
 }

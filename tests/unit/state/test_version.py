@@ -19,7 +19,7 @@ from millstream.model.windows.window import Window
 from millstream.model.windows.windowing import Windowing
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Measure
-from millstream.runtime.epoch import compaction
+from millstream.runtime.epoch import compactor as compactor_module
 from millstream.runtime.epoch.compactor import Compactor
 from millstream.state.compaction import FANOUT, due, merge
 from millstream.state.run import Batch, StateRun
@@ -156,7 +156,7 @@ def partials(start: int, count: int, stamp: int) -> pl.DataFrame:
 def test_a_large_merge_beside_the_epochs_is_taken_over_without_a_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "AT_ONCE_ROWS", 0)
+    monkeypatch.setattr(compactor_module, "AT_ONCE_ROWS", 0)
     cache, version = RunCache(tmp_path), Version()
     compactor = Compactor(cache, [STAGE])
     for number in range(FANOUT):
@@ -182,7 +182,7 @@ def test_a_merge_whose_runs_expired_while_it_waited_does_not_stop_the_flow(
     """The loop removes files of expired runs; a merge that had not begun then finds them missing."""
     import threading
 
-    monkeypatch.setattr(compaction, "AT_ONCE_ROWS", 0)
+    monkeypatch.setattr(compactor_module, "AT_ONCE_ROWS", 0)
     cache, version = RunCache(tmp_path), Version()
     compactor = Compactor(cache, [STAGE])
     busy = threading.Event()

@@ -1,4 +1,5 @@
-"""Parses JSON lines with Arrow, several times as fast as Spark, and knows which lines it must not judge.
+"""Parses JSON lines with Arrow, several times as fast as Spark, and knows which lines it must not judge. Lines that are
+all alike are decoded by place (`json_places.py`).
 
 Arrow refuses what Spark could read in another way, but for a few cases that are easy to recognise: text that is not
 UTF-8, several objects on a line, some spellings of infinity, numbers and nesting beyond Spark's limits. All of these
@@ -19,9 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from millstream.connect.text_lines import is_text
+from millstream.engine.input.readers.json_places import decoded
 from millstream.engine.input.readers.json_times import converted
 
-BLOCK = 4 << 20
+BLOCK = 2 << 20
 """Bytes of a block."""
 _PIECE, _SMALL_PIECE = 1 << 18, 1 << 15
 """Bytes that Arrow parses at once, and after it refused a line: a further one in the block costs no more than these."""
@@ -86,6 +88,7 @@ class JsonParser:
         self._required = required
         self._wanted = list(wanted)
         self._read = pa.schema([pa.field(f.name, pa.string() if _is_time(f.type) else f.type) for f in schema])
+        self._kinds = {field.name: field.type for field in self._read}
         self._with_floats = [field.name for field in schema if _has_floats(field.type)]
         self._options = pj.ParseOptions(explicit_schema=self._read, unexpected_field_behavior="ignore")
 
@@ -94,10 +97,25 @@ class JsonParser:
         lines = _lines(data)
         clear = _is_clear(data, lines)
         rest, doubtful = lines[clear], [lines[~clear]]
-        batches, parsed, refusals = [], [lines[:0]], 0
-        text = data if clear.all() else _blanked(data, lines[~clear])
+        by_place, columns = decoded(data, rest, self._kinds)
+        placed, rest = rest[by_place], rest[~by_place]
+        rows, parsed = self._parsed(data, rest, doubtful, whole=len(rest) == len(lines))
+        if len(placed):
+            nulls = {f.name: pa.nulls(len(placed), f.type) for f in self._read if f.name not in columns}
+            rows, parsed = _merged(rows, parsed, pa.table({**columns, **nulls}), placed)
+        return self._typed(data, rows, parsed, doubtful)
+
+    def _parsed(
+        self, data: bytes, lines: np.ndarray, doubtful: list[np.ndarray], *, whole: bool
+    ) -> tuple[pa.Table, np.ndarray]:
+        """The rows that Arrow parses, and their lines. Those that it refuses are added to the doubtful ones. `whole`:
+        the block has no other lines.
+        """
+        text: bytes | bytearray
+        text, rest = (data, _numbered(lines)) if whole else _apart(data, lines)
         longest = 2 * int((lines[:, 1] - lines[:, 0]).max(initial=0))
         size = max(_PIECE, longest)
+        batches, parsed, refusals = [], [rest[:0]], 0
         while len(rest):
             found, error = self._attempt(text, rest, size)
             count = sum(batch.num_rows for batch in found)
@@ -108,15 +126,14 @@ class JsonParser:
                 break
             wrong = self._refused(error, text, rest, size)
             size = max(_SMALL_PIECE, longest)
-            doubtful.append(rest[wrong])
+            doubtful.append(lines[rest[wrong, 2]])
             text = _blanked(text, rest[wrong])
             rest = np.delete(rest, wrong, axis=0)
             refusals += 1
             if refusals > _FEW_REFUSALS + _MOST_REFUSALS * len(lines):
-                doubtful.append(rest)
+                doubtful.append(lines[rest[:, 2]])
                 break
-        rows = pa.Table.from_batches(batches, self._read)
-        return self._typed(data, rows, np.concatenate(parsed), doubtful)
+        return pa.Table.from_batches(batches, self._read), lines[np.concatenate(parsed)[:, 2]]
 
     def _attempt(
         self, text: bytes | bytearray, lines: np.ndarray, size: int
@@ -156,7 +173,7 @@ class JsonParser:
         columns = {name: rows[name] for name in rows.column_names}
         for field in self._schema:
             if _is_time(field.type):
-                texts = rows[field.name].combine_chunks()
+                texts = rows[field.name].cast(pa.string()).combine_chunks()
                 columns[field.name] = converted(texts, field.type)
                 if columns[field.name].null_count != texts.null_count:
                     known &= _mask(columns[field.name].is_valid()) | _mask(texts.is_null())
@@ -172,6 +189,18 @@ class JsonParser:
             rows, lines = rows.filter(pa.array(known)), lines[known]
         doubtful = [(int(start), data[start:end]) for part in doubts for start, end in part]
         return ParsedLines(rows, lines[:, 0], sorted(doubtful))
+
+
+def _merged(rows: pa.Table, lines: np.ndarray, placed: pa.Table, places: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+    """The rows that Arrow parsed and those that were decoded by place, with their lines, in order."""
+    if not rows.num_rows:
+        return placed.select(rows.column_names), places
+    views = {f.name for f in placed.schema if f.type == pa.string_view()}
+    kinds = [pa.field(f.name, pa.string_view() if f.name in views else f.type) for f in rows.schema]
+    whole = pa.concat_tables([placed.select(rows.column_names), rows.cast(pa.schema(kinds))])
+    all_lines = np.concatenate((places, lines))
+    order = np.argsort(all_lines[:, 0], kind="stable")
+    return whole.take(pa.array(order)), all_lines[order]
 
 
 def _mask(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -200,7 +229,7 @@ def _is_clear(data: bytes, lines: np.ndarray) -> np.ndarray:
     starts, ends = lines[:, 0], lines[:, 1]
     length = ends - starts
     clear = (characters[starts] == _OPEN) & (characters[ends - 1] == _CLOSE) & (length <= _LONGEST)
-    if data.count(b"}") != len(lines):
+    if np.count_nonzero(characters == _CLOSE) != len(lines):
         clear[_matching(_SEVERAL, data, lines)] = False
     if b"I" in data and b"Inf" in data:  # the first is found much faster
         clear[_matching(_INFINITE, data, lines)] = False
@@ -240,10 +269,23 @@ def _has_negative_zero(values: pa.Array) -> bool:
     return bool(((numbers == 0) & np.signbit(numbers)).any())
 
 
+def _numbered(lines: np.ndarray) -> np.ndarray:
+    """Lines with their numbers in a third column."""
+    return np.column_stack((lines, np.arange(len(lines))))
+
+
+def _apart(data: bytes, lines: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """A text of some lines alone, and their places in it, with their numbers."""
+    text = b"\n".join(data[start:end] for start, end in lines)
+    lengths = lines[:, 1] - lines[:, 0]
+    starts = np.cumsum(lengths + 1) - lengths - 1
+    return text, _numbered(np.column_stack((starts, starts + lengths)))
+
+
 def _blanked(text: bytes | bytearray, lines: np.ndarray) -> bytearray:
     """A text with blanks in place of some lines."""
     blanked = text if isinstance(text, bytearray) else bytearray(text)
-    for start, end in lines:
+    for start, end, _ in lines:
         blanked[start:end] = b" " * (end - start)
     return blanked
 

@@ -86,11 +86,13 @@ class JsonRanges:
     required: str | None = None
     """A column without which a line is doubtful: an event without a time is an error."""
     only_parsed: bool = False
-    """Whether doubtful lines are recorded only, and are not among the rows."""
+    """Whether doubtful lines are recorded only, and rows have no columns for them."""
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the batches: ``$text`` is a doubtful line, in which all columns are NULL."""
+        """The columns of the batches, if doubtful lines are among them: ``$text`` is such a line, in which all columns
+        are NULL.
+        """
         return pa.schema([*self._parsed, *_SYSTEM, *(_DETAILS if self.details else ())])
 
     def batches(self, record: Callable[[DoubtfulLine], None] | None = None) -> Iterator[pa.RecordBatch]:
@@ -104,8 +106,10 @@ class JsonRanges:
                     if record is not None:
                         for line in doubtful:
                             record(line)
-                    rows = self._rows(parsed, () if self.only_parsed else doubtful, part, at)
-                    yield from rows.combine_chunks().to_batches()  # Spark's side has a cost per batch
+                    rows = (
+                        self._placed(parsed, part, at) if self.only_parsed else self._rows(parsed, doubtful, part, at)
+                    )
+                    yield from rows.combine_chunks().to_batches()  # each batch has its cost
             except FileNotFoundError:
                 raise SourceMissing(f"a file that was to be read is gone: {part.path}") from None
 
@@ -119,9 +123,16 @@ class JsonRanges:
         tables = [self._rows(parsed, lines, part, 0) for part, lines in by_path.items()]
         return pa.concat_tables([self.schema.empty_table(), *tables])
 
+    def _placed(self, parsed: ParsedLines, part: ByteRange, at: int) -> pa.Table:
+        """The parsed rows of a block that begins at a byte of its file. Texts may be views into the block."""
+        columns = {name: parsed.rows[name] for name in self.wanted}
+        columns["$part"] = pa.repeat(pa.scalar(part.partition, pa.int32()), len(parsed.places))
+        columns["$pos"] = pa.array(part.base + at + parsed.places, pa.int64())
+        return pa.table(columns)
+
     def _rows(self, parsed: ParsedLines, doubtful: Sequence[DoubtfulLine], part: ByteRange, at: int) -> pa.Table:
         """The rows of a block that begins at a byte of its file, in order."""
-        rows, places = parsed.rows, at + parsed.places
+        rows, places = parsed.rows.cast(self._parsed), at + parsed.places
         columns = {name: rows[name] for name in self.wanted}
         columns["$text"] = columns["$raw"] = pa.nulls(len(places), pa.string())
         columns["$wrong"] = pa.repeat(pa.scalar(0, pa.int32()), len(places))
