@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from millstream.connect.text_lines import is_text
-from millstream.engine.input.readers.json_places import decoded
+from millstream.engine.input.readers.json_places import copied, decoded
 from millstream.engine.input.readers.json_times import converted
 
 BLOCK = 2 << 20
@@ -186,7 +186,7 @@ class JsonParser:
         rows = pa.table({name: columns[name] for name in self._wanted})
         if not known.all():
             doubts.append(lines[~known])
-            rows, lines = rows.filter(pa.array(known)), lines[known]
+            rows, lines = copied(rows).filter(pa.array(known)), lines[known]
         doubtful = [(int(start), data[start:end]) for part in doubts for start, end in part]
         return ParsedLines(rows, lines[:, 0], sorted(doubtful))
 
@@ -195,9 +195,7 @@ def _merged(rows: pa.Table, lines: np.ndarray, placed: pa.Table, places: np.ndar
     """The rows that Arrow parsed and those that were decoded by place, with their lines, in order."""
     if not rows.num_rows:
         return placed.select(rows.column_names), places
-    views = {f.name for f in placed.schema if f.type == pa.string_view()}
-    kinds = [pa.field(f.name, pa.string_view() if f.name in views else f.type) for f in rows.schema]
-    whole = pa.concat_tables([placed.select(rows.column_names), rows.cast(pa.schema(kinds))])
+    whole = pa.concat_tables([copied(placed.select(rows.column_names)), rows])
     all_lines = np.concatenate((places, lines))
     order = np.argsort(all_lines[:, 0], kind="stable")
     return whole.take(pa.array(order)), all_lines[order]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-_QUOTE, _COMMA, _CLOSE, _MINUS, _ZERO, _NEWLINE = b'",}-0\n'
+_QUOTE, _COMMA, _OPEN, _CLOSE, _MINUS, _ZERO, _NEWLINE = b'",{}-0\n'
 _PAD = bytes(32)
 """Bytes before and after a block, so that words may be read around every value."""
 _BEFORE = 16
@@ -39,6 +39,12 @@ def decoded(data: bytes, lines: np.ndarray, types: Mapping[str, pa.DataType]) ->
     if keys is None or b"\\" in data or _has_controls(data):
         return nothing, {}
     return _Block(data, lines, keys).columns(types)
+
+
+def copied(rows: pa.Table) -> pa.Table:
+    """Rows with texts of their own in place of views into a block: Arrow cannot take or filter views."""
+    kinds = [pa.field(f.name, pa.string() if f.type == pa.string_view() else f.type) for f in rows.schema]
+    return rows.cast(pa.schema(kinds))
 
 
 def _has_controls(data: bytes) -> bool:
@@ -89,7 +95,7 @@ class _Block:
     def columns(self, types: Mapping[str, pa.DataType]) -> tuple[np.ndarray, dict[str, pa.Array]]:
         """Which lines were decoded, and their columns."""
         characters, places = self._characters, self._places
-        right = places[0] == self._starts + 1
+        right = (places[0] == self._starts + 1) & (characters[self._starts] == _OPEN)
         found: dict[str, pa.Array | tuple[np.ndarray, np.ndarray]] = {}
         at = 0
         for number, key in enumerate(self._keys):
