@@ -1,6 +1,6 @@
-"""The native prelude: a scan's row-changing ops and then its columns, as one Spark SQL plan over a slice.
+"""The prelude in Spark: a scan's row-changing ops and then its columns, as one Spark SQL plan over a slice.
 
-Its output goes to `kernels/intake.py`, or to native combining.
+Its output goes to `kernels/intake.py`, or to Spark's own combining (`combine.py`).
 """
 
 from __future__ import annotations

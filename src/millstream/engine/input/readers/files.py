@@ -72,7 +72,7 @@ def _sorted(form: FileSet, wanted: Wanted) -> tuple[list[FilePart], ...]:
 
 
 def _ranges(files: Sequence[FilePart]) -> list[ByteRange]:
-    return [ByteRange(f.path, 0, os.path.getsize(f.path), 0, f.number << _FILE_SHIFT) for f in files]
+    return [ByteRange(f.path, 0, f.size, 0, f.number << _FILE_SHIFT) for f in files]
 
 
 def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequence[FilePart]) -> FormRead:
