@@ -15,14 +15,14 @@ from millstream.cli.options import format_option
 @click.option("--flow", "name", metavar="NAME", help="Explain only this one of the file's flows.")
 @format_option("text", "json")
 def command(flow_file: Path, name: str | None, form: str) -> None:
-    """Show what a flow would do: its operators, what Spark computes natively, what state is kept.
+    """Show what a flow would do: its operators, what is computed before any state, what state is kept.
 
     Nothing runs, and neither Spark nor the data is needed. Mistakes in the flow are reported.
 
     \b
     Read it from top to bottom:
       source    where records come from, and which views share one pass over them
-      scan      what Spark computes natively: filters, columns, joins to stored tables
+      scan      what is computed before any state: filters, columns, joins to stored tables
       exchange  how rows meet their key
       kernel    the operators, and how long their state is kept
       table     what can be queried, what identifies a row, how long rows stay

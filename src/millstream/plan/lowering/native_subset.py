@@ -3,7 +3,7 @@
 The subset contains only what means the same in Spark and in Polars: columns, numbers, texts, times shifted by an
 interval, remainders, comparisons of two values of one kind, AND, OR, NOT, IS NULL. The columns of scans may also be
 hashes of keys, starts of window slices, and decimal multiples (`scan_value`). Spark computes everything else.
-`kernels/native_expressions.py` and `kernels/native_scan.py` evaluate the tuples.
+`kernels/native_expressions.py` and `engine/input/native_prelude.py` evaluate the tuples.
 """
 
 from __future__ import annotations
