@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given
@@ -271,6 +272,22 @@ def test_whoever_waits_for_late_records_is_told_that_the_run_has_failed() -> Non
         run.wait(timeout=30)
     thread.join(30)
     assert asked
+
+
+def test_whoever_waits_for_late_records_is_told_that_the_run_was_stopped() -> None:
+    story, waits = Story((0, LOST), (9, None)), Waits()
+    asked: Future[int] = Future()
+
+    def then() -> None:
+        assert waits.run is not None
+        waits.run._replays.append(("v", asked))
+        waits.run._stopping.set()
+
+    waits.then = then
+    run = begin(story, waits).wait(timeout=30)
+    assert run.state == "stopped" and asked.done()
+    with pytest.raises(RunError, match="has ended"):
+        asked.result(timeout=0)
 
 
 def test_every_state_leads_somewhere_known_and_the_ends_are_ends() -> None:

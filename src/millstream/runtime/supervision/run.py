@@ -255,14 +255,14 @@ class Run:
             view, replayed = self._replays.popleft()
             try:
                 number, report = self.loop.replay_late(view)
-            except MillstreamError as error:
-                replayed.set_exception(error)
+            except BaseException as error:
+                replayed.set_exception(failure(self.flow, error))
                 if not isinstance(error, Unsupported | UnknownName):
                     raise
             else:
+                replayed.set_result(number)
                 if report is not None:
                     self._report(report)
-                replayed.set_result(number)
 
     def _aim(self) -> None:
         """Fix what new callers of `catch_up` wait for: everything that is available at this moment."""
@@ -302,13 +302,15 @@ class Run:
         if state != self.state:
             assert state in STATES[self.state], f"{self.state} -> {state}"
             self.state = state
+        if state in ENDED:
+            ended = self.error or RunError(f"the flow `{self.flow}` has ended", hint="start it again: home.start(flow)")
+            while self._replays:
+                self._replays.popleft()[1].set_exception(ended)
 
     def _failed(self, error: Exception, state: str) -> None:
         with self._changed:
             self.error = error
             self._move(state)
-            while self._replays:
-                self._replays.popleft()[1].set_exception(error)
         self._tell_health()
         with self._changed:
             self._changed.notify_all()
