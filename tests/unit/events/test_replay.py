@@ -9,6 +9,7 @@ import pytest
 
 import millstream as ms
 from millstream.errors import UnknownName, Unsupported
+from millstream.runtime.epoch import late_replay
 from millstream.testing.script import STEPS, Crash
 from tests.local import LocalScript
 
@@ -106,3 +107,22 @@ def test_what_cannot_be_replayed_says_so(tmp_path: Path, window: Any, how: dict[
             script.replay_late("w")
         with pytest.raises(UnknownName):
             script.replay_late("x")
+
+
+def test_a_replay_that_fails_does_not_hold_up_the_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalScript(flow(ms.tumbling("10 seconds")), tmp_path / "one") as script:
+        for rows in ([row("a", 1)], [row("a", 48)], [row("a", 2)]):
+            script.send("s", *rows)
+            script.tick()
+        with monkeypatch.context() as patch:
+            patch.setattr(late_replay, "with_replayed", _fails)
+            with pytest.raises(Unsupported, match="not today"):
+                script.replay_late("w")
+        script.send("s", row("b", 49))
+        script.tick()
+        assert script.rows("w")[-1]["k"] == "b"
+        assert script.replay_late("w") == 1
+
+
+def _fails(*_: Any) -> Any:
+    raise Unsupported("not today")

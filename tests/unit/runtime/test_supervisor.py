@@ -229,6 +229,15 @@ def test_a_run_in_a_crash_loop_has_a_state_of_its_own_and_the_last_error() -> No
     assert "it failed 5 times without an epoch in between" in str(caught.value)
 
 
+def test_a_run_goes_on_although_its_loop_cannot_be_closed() -> None:
+    class Stuck(Story):
+        def close(self) -> None:
+            raise OSError("the connection is gone")
+
+    run = begin(Stuck((1, LOST), (1, None)), Waits()).wait(timeout=30)
+    assert run.state == "finished"
+
+
 def test_a_run_that_waits_can_be_stopped() -> None:
     story, waits = Story((0, LOST), (9, None)), Waits()
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from millstream.connect.port import Offsets, SourcePort, SourceSlice
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, OperatorLoad, Replay
 from millstream.model.guarantees import AT_MOST_ONCE
 from millstream.plan.plan import Plan
+from millstream.runtime.closing import Closes, closed
 from millstream.runtime.engine_port import EnginePort, TapPort
 from millstream.runtime.epoch import late_replay
 from millstream.runtime.epoch.compactor import Compactor
@@ -231,19 +233,33 @@ class FlowLoop:
             self.book.open(record)
 
     def _run_engine(self, record: EpochRecord) -> EpochOutput:
-        epoch_input = replace(self.epoch_input(record), parts=self.outbox.parts_writers())
+        with self._dropped_if_replay(record):
+            epoch_input = replace(self.epoch_input(record), parts=self.outbox.parts_writers())
         self._fail("before work")
         try:
-            with bounded(self.plan.flow, usual_limit(self._home)):
+            with bounded(self.plan.flow, usual_limit(self._home)), self._dropped_if_replay(record):
                 output: EpochOutput = self.engine.run(self.version, epoch_input)
         except Exception:
-            if self._records and self.plan.watched:
+            if self._records and self.plan.watched and record.replay is None:
                 self.book.open(replace(record, state=FAILED))
             raise
         self._tables_seen = {name: v for name, v in record.tables.items() if name in self.plan.watched}
         if record.replay is not None:
-            output = late_replay.with_replayed(output, late_replay.view_of(self.plan, record.replay), self.store)
+            with self._dropped_if_replay(record):
+                output = late_replay.with_replayed(output, late_replay.view_of(self.plan, record.replay), self.store)
         return output
+
+    @contextmanager
+    def _dropped_if_replay(self, record: EpochRecord) -> Iterator[None]:
+        """Drop the record of a replay that fails: it was asked for once, and must not hold up the flow. Nothing of it
+        has left the engine.
+        """
+        try:
+            yield
+        except Exception:
+            if self._records and record.replay is not None:
+                self.book.drop(record)
+            raise
 
     def _put_down(self, record: EpochRecord, output: EpochOutput) -> list[str]:
         """Stage the changes for sinks, which the commit makes deliverable; returns their files."""
@@ -380,25 +396,26 @@ class FlowLoop:
     def replay_late(self, view: str) -> tuple[int, EpochReport | None]:
         """Replay the late records of a view in a separate epoch; returns the number of distinct event times."""
         assert self.book.read(self.number + 1) is None, "an open epoch is finished first"
-        late_replay.view_of(self.plan, view)
+        planned = late_replay.view_of(self.plan, view)
         times = self.store.late_times(view)
         if not times:
             return 0, None
+        late_replay.history(self.progress, planned, self.ports)  # refused before anything is written
         record = replace(self._still_record(late_replay.standing(self.progress, self.ports)), replay=view)
         self._open(record)
         return len(times), self._epoch(record)
 
     def _still_record(self, slices: Mapping[str, SourceSlice]) -> EpochRecord:
         """Return the record of an epoch that does not advance the watermarks."""
-        clock = EpochClock(max(self.clock.now(), self.now), dict(self.watermarks))
-        return replace(self._record(slices, clock), tables={})
+        shares = self.progress.watermarks.shares
+        return self._record(slices, EpochClock(max(self.clock.now(), self.now), dict(self.watermarks), shares))
 
     def _leave_gap(self) -> None:
         """After a failure, resume with empty state at the newest records. The records in between are counted as
         skipped.
         """
         slices = gap_recovery.skipped(self.heads(), self.progress)
-        record = self._still_record(slices)
+        record = replace(self._still_record(slices), tables={})
         progress = gap_recovery.after(self.progress, slices)
         self.store.commit(EpochCommit(self.plan.flow, self.token, self._row(record, Version(), progress)[0]))
         self.number, self.now, self.version, self.progress = record.epoch, record.now, Version(), progress
@@ -435,12 +452,9 @@ class FlowLoop:
 
     def abandon(self) -> None:
         """Stop what runs alongside the epochs, as if the process had died."""
-        for tap in self._taps:
-            tap.close()
-        self._compactor.close()
-        for port in self.ports.values():
-            port.close()
-        self.outbox.close()
+        parts: list[Closes] = [*self._taps, self._compactor, *self.ports.values(), self.outbox]
+        for part in parts:
+            closed(part)
 
 
 def _least(record: EpochRecord) -> int:

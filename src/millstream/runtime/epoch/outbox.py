@@ -30,6 +30,7 @@ from millstream.connect.port import PartsWriter, SinkPart, SinkPort, SinkWithPar
 from millstream.errors import HomeDamaged
 from millstream.model.guarantees import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE
 from millstream.plan.plan import Plan, PlannedView
+from millstream.runtime.closing import closed
 from millstream.runtime.epoch.parts_manifest import PartsManifest, staged_table
 from millstream.state.durable import write_durably
 from millstream.state.ipc import ipc_bytes
@@ -253,7 +254,7 @@ class Outbox:
     def close(self) -> None:
         """Close the resources of the sinks."""
         for _, port in self._sinks.values():
-            port.close()
+            closed(port)
 
 
 def _digest(table: pa.Table) -> str:

@@ -143,6 +143,11 @@ class RecordBook:
         self._write(replace(record, state="closed"))
         paths.delete_file(self.path(record.epoch - KEPT), missing_ok=True)
 
+    def drop(self, record: EpochRecord) -> None:
+        """Delete the open record of an epoch that will not be run again."""
+        paths.delete_file(self.path(record.epoch), missing_ok=True)
+        paths.sync_directory(self._root)
+
     def read(self, epoch: int) -> EpochRecord | None:
         """Read the record of an epoch; None when there is none."""
         path = self.path(epoch)

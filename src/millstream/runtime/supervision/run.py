@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from millstream.errors import MillstreamError, RunError, UnknownName, Unsupported
+from millstream.runtime.closing import closed
 from millstream.runtime.epoch.loop import EpochReport, FlowLoop
 from millstream.runtime.supervision import poison_search as poison
 from millstream.runtime.supervision.supervisor import (
@@ -182,7 +183,7 @@ class Run:
                 known = failure(self.flow, error)
             finally:
                 if self.loop is not None:
-                    self.loop.close()
+                    closed(self.loop)
             if self._suspected is not None and is_suspect(known):
                 verdict = Verdict(Then.FAIL)  # the outcome of the search
             else:
