@@ -179,7 +179,7 @@ class Home:
             self.open_home.store_table(*constrained(self.open_home, self.catalog, name, table))
 
     def drop_table(self, name: str) -> None:
-        """Remove a stored table with all its versions."""
+        """Remove a stored table with all its versions. Refused (DefinitionError) while a running flow reads it."""
         self.open_home.drop_table(name)
 
     # ------------------------------------------------------------ flows

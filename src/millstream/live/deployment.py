@@ -1,5 +1,5 @@
 """The deployment of the SQL definitions of a home: its catalog, the flows of its views, and the steps after a change.
-`flow_choice.py` chooses the flow of a new view; `flow_plans.py` binds and plans it.
+`live/flows/choice.py` chooses the flow of a new view; `live/flows/plans.py` binds and plans it.
 """
 
 from __future__ import annotations
@@ -374,6 +374,8 @@ class Deployment:
             for each in dropped:
                 catalog.remove(each)
             touched = definitions.remove(dropped)
+            if kind == "table":  # before the commit: a flow that is not of this catalog may read it
+                self.home.check_unread(spelled, stopping=touched)
             self.commit(catalog, definitions)
             self._settle(touched)
             also = f", and {', '.join(d.name for d in dependents)}" if dependents else ""

@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,8 @@ class OpenHome:
         self.log = Log(self.path / "log", self.clock)
         self.runs: dict[str, Run] = {}
         """The flows that were started here, by name, including those that have ended."""
+        self._tables_read: dict[str, frozenset[str]] = {}
+        """The stored tables that each flow reads that was started here, in lower case."""
         self.sources: dict[str, Mapping[str, SourcePort]] = {}
         """The sources of each flow that was started here."""
         self.table_lock = threading.RLock()
@@ -162,6 +164,7 @@ class OpenHome:
         running = self.runs.get(plan.flow)
         if running is not None and running.state not in ENDED:
             raise DefinitionError(f"the flow `{plan.flow}` is running already", hint="stop it first: run.stop()")
+        self._tables_read[plan.flow] = frozenset(t.lower() for t in plan.tables)
         self.runs[plan.flow] = run = Run(
             plan.flow,
             lambda: self.loop(plan, options),
@@ -184,6 +187,7 @@ class OpenHome:
         """Remove the run of a flow that was stopped and dropped, and its sources."""
         self.runs.pop(flow, None)
         self.sources.pop(flow, None)
+        self._tables_read.pop(flow, None)
 
     @property
     def run_states(self) -> dict[str, str]:
@@ -222,10 +226,22 @@ class OpenHome:
                 self.store_table(name, *new)
 
     def drop_table(self, name: str) -> None:
-        """Remove a stored table with all its versions."""
+        """Remove a stored table with all its versions; refused while a running flow reads it."""
+        self.check_unread(name)
         store = self.store
         with self.table_lock, files_named(self.path):
             self.tables.drop(name, lambda: store.forget_table(name))
+
+    def check_unread(self, table: str, *, stopping: Container[str] = ()) -> None:
+        """Refuse to drop a table that a running flow reads: its next epoch would fail. Flows that are `stopping` do not
+        count.
+        """
+        for flow, run in list(self.runs.items()):
+            reads = table.lower() in self._tables_read.get(flow, ())
+            if reads and run.state not in ENDED and flow not in stopping:
+                raise DefinitionError(
+                    f"the running flow `{flow}` reads the table `{table}`", hint="stop the flow first: run.stop()"
+                )
 
     # ------------------------------------------------------------ end
 

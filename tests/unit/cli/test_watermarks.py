@@ -22,7 +22,10 @@ SECOND = 1_000_000
 def held(home: Path) -> Path:
     """The home with a second epoch: partition 1 of bids is behind, partition 0 goes on; sales has ended."""
     marks = Watermarks()
-    looks = [SourceStanding("bids", 2, lateness=5 * SECOND), SourceStanding("sales", 1, lateness=None, finished=True)]
+    looks = [
+        SourceStanding("bids", (0, 1), lateness=5 * SECOND),
+        SourceStanding("sales", (0,), lateness=None, finished=True),
+    ]
     marks.seen("bids", {0: NOW, 1: NOW - 60 * SECOND}, NOW)
     marks.seen("sales", {0: NOW}, NOW)
     marks.reach(looks, NOW)

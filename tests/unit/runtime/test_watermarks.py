@@ -20,11 +20,11 @@ from millstream.runtime.epoch.watermarks import SourceStanding, Watermarks, stan
 from millstream.runtime.inspect.status import watermark_rows
 from millstream.store.port import EpochRow
 
-BIDS = SourceStanding("bids", 1, lateness=2)
-TWO = replace(BIDS, partitions=2)
+BIDS = SourceStanding("bids", (0,), lateness=2)
+TWO = replace(BIDS, partitions=(0, 1))
 IDLE = replace(BIDS, idle=10)
 IDLE_TWO = replace(TWO, idle=10)
-SALES = SourceStanding("sales", 1, lateness=3)
+SALES = SourceStanding("sales", (0,), lateness=3)
 
 
 def at(marks: Watermarks, look: SourceStanding, now: int) -> int:
@@ -55,6 +55,17 @@ def test_time_has_not_begun_while_a_partition_has_shown_nothing() -> None:
     assert at(marks, BIDS, 0) == BEGINNING
     marks.seen("bids", {0: 100}, now=0)
     assert at(marks, TWO, 10**9) == BEGINNING
+
+
+def test_partitions_may_have_any_numbers() -> None:
+    marks, odd = Watermarks(), replace(BIDS, partitions=(3, 7))
+    marks.seen("bids", {3: 100, 7: 50}, now=0)
+    assert at(marks, odd, 0) == 48
+    assert marks.holder([odd], 0) == ("bids", 7)
+    held = Held(odd)
+    held.epoch(1, bids={3: 100, 7: 50})
+    assert [r["partition"] for r in watermark_rows(held, 1) if r["source"] == "bids"] == [3, 7]
+    assert held.holds() == ("bids", 7, 1)
 
 
 def test_a_partition_silent_for_the_idle_timeout_is_left_out_until_it_speaks_again() -> None:
@@ -145,8 +156,8 @@ def test_an_idle_source_goes_with_the_clock_and_the_others_with_their_records() 
 
 
 def test_a_source_that_never_showed_a_record_goes_with_the_fastest_of_the_others() -> None:
-    marks, third = Watermarks(), SourceStanding("visits", 1)
-    silent = replace(IDLE, partitions=2)
+    marks, third = Watermarks(), SourceStanding("visits", (0,))
+    silent = replace(IDLE, partitions=(0, 1))
     marks.seen("sales", {0: 500}, now=1)
     marks.seen("visits", {0: 700}, now=1)
     marks.reach([silent, SALES, third], 1)
@@ -198,7 +209,7 @@ def test_a_watermark_never_goes_back_nor_runs_ahead_of_what_was_seen_and_the_clo
     events: list[tuple[dict[int, int], set[int], int]], idle: int | None, look_ahead: bool
 ) -> None:
     marks, now, last, newest, heard = Watermarks(), 0, BEGINNING, BEGINNING, 0
-    source = SourceStanding("bids", 3, lateness=2, idle=idle)
+    source = SourceStanding("bids", (0, 1, 2), lateness=2, idle=idle)
     for seen, silent, step in events:
         now += step
         waiting = frozenset(seen) | silent if look_ahead else frozenset()
@@ -299,9 +310,11 @@ def test_a_look_at_a_source_says_what_waits_and_whether_it_has_ended() -> None:
     memory.end()
     part = SourceSlice({0: (0, 0), 1: (0, 1)})
     (found,) = standings(flow.sources, {"bids": port}, {"bids": {0: 0, 1: 0}}, {"bids": part})  # type: ignore[arg-type]
-    assert found == SourceStanding("bids", 2, None, 1_000_000, True, frozenset({1}), False)
+    assert found == SourceStanding("bids", (0, 1), None, 1_000_000, True, frozenset({1}), False)
     (found,) = standings(flow.sources, {"bids": port}, {"bids": {0: 0, 1: 2}}, {})  # type: ignore[arg-type]
     assert found.finished and not found.waiting
+    (found,) = standings(flow.sources, {"bids": port}, {"bids": {7: 1, 3: 1}}, {})  # type: ignore[arg-type]
+    assert found.partitions == (3, 7)
     with pytest.raises(ValueError, match="has ended"):
         memory.send({"ts": 3})
 
@@ -332,7 +345,7 @@ class Held:
     def last(self, flow: str) -> EpochRow | None:
         if flow == "empty":
             return None
-        offsets = {s.name: dict.fromkeys(range(s.partitions), 1) for s in self.looks} | {"gone": {0: 5}}
+        offsets = {s.name: dict.fromkeys(s.partitions, 1) for s in self.looks} | {"gone": {0: 5}}
         progress = Progress(offsets, self.marks, reached=self.reached)
         return EpochRow(1, "p", {}, {"now": self.now}, {}, json.loads(json.dumps(progress.to_json())))
 

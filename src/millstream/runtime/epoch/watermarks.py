@@ -1,9 +1,9 @@
-"""Watermarks: up to which event time a source is taken to be complete. They never go back.
+"""Watermarks: the event time up to which a source is assumed to be complete. A watermark never decreases.
 
-A partition has come as far as the newest event time it has shown, less the source's lateness; with punctuation, as far
-as it has promised. A source has come as far as the least of its live partitions. A partition is silent while its
-offsets do not move; one that is silent for the idle timeout is no longer live. When all are, event time is taken to
-flow with the clock, from the newest event time on. A source that never showed any goes with the fastest of the others.
+A partition's watermark is its newest event time minus the lateness; with punctuation, the newest punctuation. A
+source's watermark is the minimum over its live partitions. A partition whose offsets have not moved for the idle
+timeout is idle: it is not live. When all partitions of a source are idle, its watermark advances with the clock, from
+its newest event time on. An idle source that has never had an event time takes the largest watermark of the others.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from millstream.plan.plan import Plan, PlannedSource
 
 @dataclass(frozen=True)
 class SourceStanding:
-    """A source as the loop finds it when it fixes the clock of an epoch."""
+    """The state of a source at the time when the loop fixes the clock of an epoch."""
 
     name: str
-    partitions: int
+    partitions: tuple[int, ...] = (0,)
+    """The ids of its partitions, in order. They need not be 0 to n-1."""
     lateness: int | None = 0
-    """None: the records themselves say how far their partition has come (punctuation)."""
+    """None: the watermark comes from punctuation."""
     idle: int | None = None
     timed: bool = True
-    """Whether records carry an event time; else processing time is theirs."""
+    """Whether records have an event time; otherwise processing time is used."""
     waiting: frozenset[int] = frozenset()
-    """Partitions with records for this epoch: they speak, however long they were silent."""
+    """Partitions with records for this epoch. They are live, even after the idle timeout."""
     finished: bool = False
 
     @property
     def rules(self) -> dict[str, Any]:
-        """What stays the same from epoch to epoch, as plain data."""
+        """The settings that do not change between epochs, as plain data."""
         return {"lateness": self.lateness, "idle": self.idle, "timed": self.timed}
 
 
@@ -45,14 +46,14 @@ def standings(
     offsets: Mapping[str, Offsets],
     slices: Mapping[str, SourceSlice],
 ) -> list[SourceStanding]:
-    """How sources stand that were read up to `offsets`, with `slices` to be read next."""
+    """The state of sources that were read up to `offsets`, with `slices` to be read next."""
     rows = []
     for source in sources:
         options, start = source.options, offsets.get(source.name, {})
         rows.append(
             SourceStanding(
                 source.name,
-                len(start) or 1,
+                tuple(sorted(start)) or (0,),
                 options.lateness.micros if options.punctuation is None else None,
                 None if options.idle_timeout is None else options.idle_timeout.micros,
                 options.event_time is not None,
@@ -64,30 +65,30 @@ def standings(
 
 
 def moved(part: SourceSlice) -> frozenset[int]:
-    """The partitions of which a slice has something."""
+    """The partitions of which a slice has records."""
     return frozenset(p for p, (start, end) in part.ranges.items() if end > start)
 
 
 @dataclass
 class Watermarks:
-    """What every partition has shown so far. Plain data in and out, so that it is committed with the epoch."""
+    """The event times of every partition so far. They are committed with the epoch, as plain data."""
 
     newest: dict[str, dict[int, int]] = field(default_factory=dict)
-    """source -> partition -> newest event time; with punctuation, the newest that it promised."""
+    """source -> partition -> newest event time; with punctuation, the newest punctuation."""
     active: dict[str, dict[int, int]] = field(default_factory=dict)
-    """source -> partition -> processing time of the last epoch that had something of it."""
+    """source -> partition -> processing time of the last epoch in which its offset moved."""
     last: dict[str, int] = field(default_factory=dict)
-    """source -> the watermark that was given last."""
+    """source -> its last watermark."""
     since: dict[str, int] = field(default_factory=dict)
-    """source -> processing time of the first epoch that looked at it; a silent partition is as old as that."""
+    """source -> processing time of its first epoch, where the idle timeout of a partition without records begins."""
     disorder: dict[str, dict[int, int]] = field(default_factory=dict)
-    """source -> bucket of `kernels/disorder.py` -> records that came so far behind; only where a trigger asks."""
+    """source -> bucket of `kernels/disorder.py` -> number of records this late; only if a trigger needs it."""
     shares: dict[str, dict[str, int]] = field(default_factory=dict)
-    """source -> fraction of its records -> the watermark for it that was given last."""
+    """source -> fraction of its records -> the last watermark for that fraction."""
     rules: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """source -> its lateness and so on in the last epoch, for people who ask without the flow at hand."""
+    """source -> its lateness, idle timeout and so on in the last epoch, for status commands, which have no flow."""
     held: dict[str, Any] = field(default_factory=dict)
-    """Which partition held the flow back after the last epoch, where, and since when."""
+    """The partition that held the flow back after the last epoch, its newest event time, and since when."""
 
     def seen(
         self,
@@ -98,7 +99,7 @@ class Watermarks:
         heard: Iterable[int] = (),
         disorder: Mapping[int, int] | None = None,
     ) -> None:
-        """Take in what an epoch saw of a source; `heard` are partitions that spoke, if only to say nothing of time."""
+        """Add the event times of an epoch; `heard` are partitions whose offsets moved, with or without event times."""
         times, active = self.newest.setdefault(source, {}), self.active.setdefault(source, {})
         self.since.setdefault(source, now)
         for partition, time in newest.items():
@@ -109,19 +110,19 @@ class Watermarks:
             counts[bucket] = counts.get(bucket, 0) + count
 
     def rested(self, source: str, now: Micros) -> None:
-        """A source that stands still while the flow does (a generator) was not silent in the meantime."""
+        """Restart the idle timeouts of a source that stops together with its flow (a generator)."""
         self.active[source] = dict.fromkeys(self.active.get(source, {}), now)
 
     def of(self, sources: Sequence[SourceStanding], now: Micros) -> dict[str, int]:
-        """The watermark of every source now."""
+        """The current watermark of every source."""
         return self._all(sources, now, {s.name: s.lateness or 0 for s in sources}, self.last)
 
     def of_shares(
         self, sources: Sequence[SourceStanding], now: Micros, fractions: Iterable[float]
     ) -> dict[str, dict[str, int]]:
-        """Per source and fraction the event time up to which so much of the records is taken to be there.
+        """For each source and fraction, the event time up to which this fraction of the records has probably arrived.
 
-        As the watermark, but only so far behind the newest record as this share of the records was so far.
+        It is computed like the watermark; the lateness is replaced by that of this fraction of the records so far.
         """
         whole = self.of(sources, now)
         shares: dict[str, dict[str, int]] = {}
@@ -140,7 +141,7 @@ class Watermarks:
         return {name: self.newest.get(name, {}) for name in counted}
 
     def reach(self, sources: Sequence[SourceStanding], now: Micros) -> dict[str, int]:
-        """The watermarks after an epoch at `now`; also notes who holds them, and since when."""
+        """The watermarks after an epoch at `now`; also records which partition holds them back, and since when."""
         for source in sources:
             self.since.setdefault(source.name, now)
             self.rules[source.name] = source.rules
@@ -156,7 +157,7 @@ class Watermarks:
         return self.of(sources, now)
 
     def holder(self, sources: Sequence[SourceStanding], now: Micros) -> tuple[str, int] | None:
-        """Source and partition that hold the flow back; None when time itself does, or all sources have ended."""
+        """The source and partition that hold the flow back; None when only the clock does, or all sources ended."""
         marks = self.of(sources, now)
         known = [s for s in sources if not self._unknown(s, now)]
         if not known:
@@ -169,17 +170,17 @@ class Watermarks:
         return slowest.name, min(live, key=lambda p: (times.get(p, BEGINNING), p))
 
     def is_idle(self, source: SourceStanding, partition: int, now: Micros) -> bool:
-        """Whether a partition has been silent for the idle timeout, and so holds nothing back."""
+        """Whether the offset of a partition has not moved for the idle timeout; it then holds nothing back."""
         if source.idle is None or partition in source.waiting:
             return False
         heard = self.active.get(source.name, {}).get(partition, self.since.get(source.name, now))
         return now - heard >= source.idle
 
     def _live(self, source: SourceStanding, now: Micros) -> list[int]:
-        return [p for p in range(source.partitions) if not self.is_idle(source, p, now)]
+        return [p for p in source.partitions if not self.is_idle(source, p, now)]
 
     def _unknown(self, source: SourceStanding, now: Micros) -> bool:
-        """Whether nobody knows where the source is in event time, and it has been silent for the idle timeout."""
+        """Whether the source has never had an event time, and all its partitions are idle."""
         known = source.finished or not source.timed or bool(self.newest.get(source.name))
         return not known and not self._live(source, now)
 
@@ -188,7 +189,7 @@ class Watermarks:
     ) -> dict[str, int]:
         watermarks = {s.name: max(self._at(s, now, behind[s.name]), last.get(s.name, BEGINNING)) for s in sources}
         unknown = {s.name for s in sources if self._unknown(s, now)}
-        # that another source has ended does not mean that nothing comes of this one
+        # the end of one source says nothing about the records of another
         others = [
             self._at(replace(s, finished=False), now, behind[s.name]) if s.finished else watermarks[s.name]
             for s in sources

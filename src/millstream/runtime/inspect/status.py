@@ -169,7 +169,10 @@ def _partitions(flow: str, progress: Progress, now: Micros) -> list[dict[str, An
     marks = progress.watermarks
     looks = [
         SourceStanding(
-            name, len(at) or 1, finished=progress.reached.get(name, 0) >= ALL_READ, **marks.rules.get(name, {})
+            name,
+            tuple(sorted(at)) or (0,),
+            finished=progress.reached.get(name, 0) >= ALL_READ,
+            **marks.rules.get(name, {}),
         )
         for name, at in ((n, progress.offsets.get(n, {})) for n in progress.reached)
     ]
@@ -178,7 +181,7 @@ def _partitions(flow: str, progress: Progress, now: Micros) -> list[dict[str, An
     for source in looks:
         times, heard = marks.newest.get(source.name, {}), marks.active.get(source.name, {})
         late, over = source.lateness if source.timed else None, source.finished or not source.timed
-        for partition in range(source.partitions):
+        for partition in source.partitions:
             newest, holds = times.get(partition), holder == (source.name, partition)
             rows.append(
                 {
