@@ -2,7 +2,10 @@
 
 - **inline**: the scan's columns come to the driver; kernels combine and merge there. For small slices.
 - **combined**: Spark combines natively; kernels merge in the driver. For large slices that shrink to few keys.
+- **gathered**: executors combine in Python; kernels merge in the driver. For few keys that Spark cannot combine itself.
 - **spread**: executors combine and exchange by key group; kernels run there next to the state. For other large slices.
+
+Slices that need no reader of Spark (`engine/input/native_slices.py`) are read inline, gathered or spread.
 
 `engine/epoch.py` follows the decision and reports how far the rows shrank.
 """
@@ -17,10 +20,6 @@ SPREAD_PARTIALS = 2_000_000
 POOR_REDUCTION = 0.5
 
 INLINE, COMBINED, GATHERED, SPREAD = "inline", "combined", "gathered", "spread"
-CHOICES = ("auto", INLINE, COMBINED, GATHERED, SPREAD)
-"""`gathered` is the first half of spread: executors combine, the driver merges. For few keys that Spark cannot combine
-itself.
-"""
 
 
 @dataclass

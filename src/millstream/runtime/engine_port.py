@@ -14,6 +14,9 @@ from millstream.plan.plan import Plan
 from millstream.state.flow_state import FlowState
 from millstream.state.version import Version
 
+PLACEMENTS = ("auto", "inline", "combined", "gathered", "spread")
+"""Where an engine may be told to run epochs. It never changes a result."""
+
 
 class TapPort(Protocol):
     """Lands records in the log while epochs run."""

@@ -4,6 +4,7 @@ where the flow stopped.
 
 from __future__ import annotations
 
+import difflib
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from millstream import paths
 from millstream.connect.port import SourcePort
-from millstream.errors import UnknownName
+from millstream.errors import DefinitionError, UnknownName
+from millstream.model.origin import here
 from millstream.plan.plan import Plan
-from millstream.runtime.engine_port import BuildEngine, EnginePort
+from millstream.runtime.engine_port import PLACEMENTS, BuildEngine, EnginePort
 from millstream.runtime.epoch.loop import FlowLoop
 from millstream.runtime.epoch.outbox import Outbox
 from millstream.runtime.epoch.progress import Progress
@@ -42,6 +44,17 @@ class LoopOptions:
     failpoint: Callable[[str], None] = lambda _: None
     engine: BuildEngine | None = None
     """Builds an engine in place of the one from the home's factory."""
+
+    def __post_init__(self) -> None:
+        if self.placement not in PLACEMENTS:
+            near = difflib.get_close_matches(self.placement, PLACEMENTS, 1)
+            raise DefinitionError(
+                f"there is no placement {self.placement!r}; there are {', '.join(PLACEMENTS)}",
+                hint=f"did you mean {near[0]!r}?" if near else None,
+                origin=here(),
+            )
+        if self.shards is not None and self.shards < 1:
+            raise DefinitionError(f"a flow needs at least one shard, not {self.shards}", origin=here())
 
 
 def assemble_loop(home: OpenHome, plan: Plan, options: LoopOptions) -> FlowLoop:

@@ -171,6 +171,7 @@ class FollowedFiles(FileSource):
         self.entries = []
         self._ledger = ledger
         self._read = 0
+        self._closed = False
         self._discovering = threading.Lock()
 
     def _discover(self) -> None:

@@ -52,8 +52,8 @@ POISON = (SET_APART, STOP)
 
 @dataclass(frozen=True)
 class Restarts:
-    """The restart policy of a flow: how many restarts without a committed epoch in between, and the delay before each:
-    `first`, then doubled every time, up to `most`.
+    """The restart policy of a flow: after how many failures without a committed epoch in between it ends, and the delay
+    before each restart: `first`, then doubled every time, up to `most`. A `limit` of 0 or 1 means no restarts.
     """
 
     limit: int = 5
