@@ -107,7 +107,7 @@ def _assemble(home: OpenHome, plan: Plan, options: LoopOptions, opened: ExitStac
         taps=taps,
         failpoint=options.failpoint,
         check_owner=home.check_owner,
-        is_pinned=partial(home.state.is_pinned, plan.flow),
+        pinned=partial(home.state.pinned, plan.flow),
     )
 
 

@@ -150,9 +150,10 @@ class StateLocation:
             self._pins.update((flow, f) for f in files)
             pinned += [(flow, f) for f in files]
 
-    def is_pinned(self, flow: str, file: str) -> bool:
-        """Whether a file of a flow must stay."""
-        return self._pins[flow, file] > 0
+    def pinned(self, flow: str) -> frozenset[str]:
+        """The files of a flow that must stay."""
+        with self._lock:
+            return frozenset(file for (of, file), pins in self._pins.items() if of == flow and pins > 0)
 
 
 def recorded(home: Path) -> StateLocation:

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from millstream import paths
 from millstream.state.durable import WRITE, disk_full_named
+
+_PARTS = methodcaller("rpartition", "/")
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,11 @@ class LocalStorage:
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files."""
-        for folder, named in groupby(sorted(names), key=lambda name: name.rpartition("/")[0]):
-            paths.delete_files(self.root / folder, [name.rpartition("/")[2] for name in named])
+        by_folder: dict[str, list[str]] = {}
+        for folder, _, name in map(_PARTS, names):
+            by_folder.setdefault(folder, []).append(name)
+        for folder, named in by_folder.items():
+            paths.delete_files(self.root / folder, named)
 
     def within(self, folder: str) -> LocalStorage:
         """The storage of a directory inside this one."""

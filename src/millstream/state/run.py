@@ -17,23 +17,21 @@ from __future__ import annotations
 
 import io
 import zlib
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import orjson
 import polars as pl
 import pyarrow as pa
 
-from millstream.clock import BEGINNING, END_OF_TIME, Micros
+from millstream.clock import END_OF_TIME
 from millstream.errors import HomeDamaged
 from millstream.state.storage import NewFile, Storage
 
 TIMED = ("$pd", "$wd", "$fd", "$x", "$till")
 """The columns by which kernels look for rows that are due. A version has their bounds, so that runs without such rows
-need not be opened.
+need not be opened. Manifests have their numbers in this list, so new ones go to its end.
 """
 
 MAX_BATCHES = 256
@@ -50,11 +48,7 @@ class Batch:
     dropped: bool = False
 
 
-Encoded = bytes
-"""Encoded JSON. (`StateRun.bytes` is a number.)"""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StateRun:
     """A run as a version names it."""
 
@@ -89,20 +83,6 @@ class StateRun:
         """The least and the greatest number in a column of times; None if it has none, or they are not known."""
         return next(((low, high) for c, low, high in self.due or () if c == column), None)
 
-    def expire(self, watermark: Micros) -> StateRun | None:
-        """This run without the batches that closed at the watermark; None if nothing is left."""
-        if watermark < self._next_expiry:
-            return self
-        if all(b.dropped or b.last <= watermark for b in self.batches):
-            return None
-        batches = tuple(b if b.dropped or b.last > watermark else replace(b, dropped=True) for b in self.batches)
-        return replace(self, batches=batches)
-
-    @cached_property
-    def _next_expiry(self) -> int:
-        """The watermark at which something of it expires next."""
-        return min((b.last for b in self.batches if not b.dropped), default=BEGINNING)
-
     def to_json(self) -> dict[str, Any]:
         """Plain data for the epoch record."""
         return {
@@ -113,11 +93,6 @@ class StateRun:
             **({} if self.hashes is None else {"hashes": list(self.hashes)}),
             **({} if self.due is None else {"due": {c: [low, high] for c, low, high in self.due}}),
         }
-
-    @cached_property
-    def encoded(self) -> Encoded:
-        """It as JSON, encoded once: a version may have hundreds of thousands of runs."""
-        return orjson.dumps(self.to_json())
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> StateRun:

@@ -8,7 +8,7 @@ a `StateReader` as their `State`.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from millstream.clock import BEGINNING, END_OF_TIME, Micros
 from millstream.state.local_copies import COPIES
 from millstream.state.local_storage import LocalStorage
 from millstream.state.run import Batch, OpenRun, RunWriter, StateRun
+from millstream.state.run_list import RunList
 from millstream.state.storage import Storage
 
 KEY_GROUPS = 4_096
@@ -87,17 +88,14 @@ class RunCache:
 
     def adopt(self, run: StateRun, content: pa.Buffer | None) -> None:
         """Keep a run that this process has just written."""
-        self.trust(run)
+        self.trust([run.file])
         if content is not None:
             self._hold(OpenRun(self.storage, run, verify=False, content=content))
 
-    def trust(self, run: StateRun) -> None:
-        """Do not read a run back to verify it: it has just been written for this version."""
-        opened = self._open.get(run.file)
-        if opened is not None and opened.run.crc != run.crc:
-            self.forget([run.file])  # an epoch that was run again has written other rows
-        self._trusted.add(run.file)
-        self._used[run.file] = self._epoch
+    def trust(self, files: Collection[str]) -> None:
+        """Do not read runs back to verify them: they have just been written for this version."""
+        self._trusted.update(files)
+        self._used.update(dict.fromkeys(files, self._epoch))
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch: unmap runs that were not used in this one or the one before it. Local copies stay: to fetch
@@ -122,10 +120,13 @@ class RunCache:
 
     def forget(self, files: Sequence[str]) -> None:
         """Unmap runs that no version names any more."""
-        for file in files:
-            self._trusted.discard(file)
-            self._used.pop(file, None)
-            if self._open.pop(file, None) is not None and self.storage.copies:
+        gone = set(files)
+        self._trusted -= gone
+        for file in self._used.keys() & gone:
+            del self._used[file]
+        for file in self._open.keys() & gone:
+            del self._open[file]
+            if self.storage.copies:
                 COPIES.release((id(self), file))
 
     def _hold(self, opened: OpenRun) -> OpenRun:
@@ -164,7 +165,13 @@ class StateReader:
         hashes: tuple[int, int] | None = None,
     ) -> None:
         self._cache = cache
-        self._runs = runs if hashes is None else [r for r in runs if r.meets(hashes)]
+        self._runs = (
+            runs
+            if hashes is None
+            else runs.meeting(hashes)
+            if isinstance(runs, RunList)
+            else [r for r in runs if r.meets(hashes)]
+        )
         self._unique = list(unique)
         self._range = hashes
 
@@ -192,6 +199,8 @@ class StateReader:
 
     def first(self) -> int:
         """The earliest expiry of any row; the end of time if there are no rows."""
+        if isinstance(self._runs, RunList):
+            return self._runs.first
         return min((b.first for r in self._runs for b in r.batches if not b.dropped), default=END_OF_TIME)
 
     def next(self, column: str, above: int) -> int:

@@ -209,3 +209,19 @@ def test_a_file_of_changes_goes_when_the_driver_has_mapped_it(tmp_path: Path) ->
     assert results.operators[2].final == [table]
     forget_changes(files, 3)  # what other attempts have left
     assert files.names() == {"000000000004-1-0-0-2.arrow"}
+
+
+def test_parcels_of_rows_are_read_as_one_stream_in_their_order() -> None:
+    first = pl.DataFrame({"a": [1, 2], "b": ["x", None]})
+    other = pl.DataFrame({"a": [3], "b": ["y" * 40], "c": [0.5]})
+    kinds = pl.DataFrame({"a": [4], "b": ["z"]}), pl.DataFrame({"a": [5], "b": [None]}, schema=first.schema)
+    frames = [first, first.clear(), first.reverse(), other, other, *kinds]
+    sent = [batch for frame in frames for batch in Sender(0).data(parcels.FINAL, 0, parcels.pack(frame)).to_pylist()]
+    together = pl.from_arrow(parcels.joined([memoryview(s["payload"]) for s in sent]))
+    assert isinstance(together, pl.DataFrame) and together.equals(pl.concat(frames, how="diagonal"))
+
+
+def test_streams_with_dictionaries_of_their_own_are_read_as_one() -> None:
+    frames = [pl.DataFrame({"a": values}, schema={"a": pl.Categorical()}) for values in (["x", "y"], ["z", "x"], ["y"])]
+    together = pl.from_arrow(parcels.joined([memoryview(parcels.pack(frame)) for frame in frames]))
+    assert isinstance(together, pl.DataFrame) and together["a"].to_list() == ["x", "y", "z", "x", "y"]

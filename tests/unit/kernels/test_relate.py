@@ -98,7 +98,7 @@ class Held:
             runs, name = self.version.of(step), f"{step}/{self.epoch:012d}-c.arrow"
             expiry = lambda rows: leaving(self.spec, rows)  # noqa: E731
             merged = merge(cache, name, runs, list(spec.unique), expiry, watermark, oldest=True)
-            self.version = self.version.replaced(step, runs, merged)
+            self.version = self.version.replaced(step, runs, [] if merged is None else [merged])
 
     @property
     def rows(self) -> int:

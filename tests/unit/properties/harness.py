@@ -323,7 +323,7 @@ class Stage:
             stretch = runs[first : self.dice.randint(first + 1, len(runs))]
             name = f"{step}/{self.number:03d}-c.arrow"
             merged = merge(self.cache, name, stretch, columns, expiry, watermark, oldest=first == 0)
-            self.version = self.version.replaced(step, stretch, merged)
+            self.version = self.version.replaced(step, stretch, [] if merged is None else [merged])
 
 
 def applied(view: dict[tuple[Any, ...], Row], changes: list[tuple[str, Row]], *, replaces: bool) -> None:

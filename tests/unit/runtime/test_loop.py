@@ -83,7 +83,7 @@ class TinyEngine:
         total = (0 if held is None else held["s$s"][0]) + sum(prices)
         rows = pl.DataFrame({"$h": [0], "$s": [0], "s$s": [total], "$n": [1]})
         run = self.cache.write(f"v/{given.number:012d}-{given.attempt}.arrow", rows, np.array([2**62]))
-        self.cache.trust(run)
+        self.cache.trust([run.file])
         newest = {0: max(t.timestamp() for t in table["ts"].to_pylist()) * 1_000_000} if table.num_rows else {}
         tally = Tally(table.num_rows, 0, 0, {p: round(t) for p, t in newest.items()})
         changes = pa.table({"$op": ["+I" if held is None else "+U"], "s": [total]})

@@ -18,6 +18,7 @@ from millstream.state import durable
 from millstream.state.durable import write_durably
 from millstream.state.local_storage import LocalStorage
 from millstream.state.run import MAX_BATCHES, TIMED, Batch, OpenRun, StateRun
+from millstream.state.run_block import RunBlock
 from millstream.state.shard import KEY_GROUPS, RunCache, StateReader, key_group, shard_of, shard_range
 
 UNIQUE = ["$h", "$s", "k"]
@@ -118,11 +119,14 @@ def test_a_run_is_one_sorted_batch_per_expiry(tmp_path: Path) -> None:
 def test_expiry_drops_batches_and_then_the_run(tmp_path: Path) -> None:
     rows = frame([(1, 0, "a"), (1, 1, "a"), (1, 2, "a")], 0)
     run = RunCache(tmp_path).write("v/1.arrow", rows, ends(rows))
-    assert run.expire(9) is run
-    kept = run.expire(20)
-    assert kept is not None and [b.dropped for b in kept.batches] == [True, True, False] and kept.rows == 1
-    assert kept.expire(15) is kept
-    assert kept.expire(30) is None
+    block = RunBlock.of([run])
+    assert block.expire(9) is block
+    left = block.expire(20)
+    assert left is not None
+    (kept,) = left.runs
+    assert [b.dropped for b in kept.batches] == [True, True, False] and kept.rows == left.rows == 1
+    assert left.expire(15) is left
+    assert left.expire(30) is None
     found = StateReader(RunCache(tmp_path), [kept], UNIQUE).scan(-1)
     assert found is not None and found["$s"].to_list() == [2]
 
@@ -150,9 +154,9 @@ def test_more_buckets_than_batches_are_put_together_and_lose_nothing(tmp_path: P
     assert len(as_dict(reader.lookup(np.array([5], dtype=np.int64), -1))) == sum(
         1 for i in range(count) if i * 7919 % 101 == 5
     )
-    late = run.expire(int(expiry[count // 2]))
+    late = RunBlock.of([run]).expire(int(expiry[count // 2]))
     assert late is not None
-    left = as_dict(StateReader(RunCache(tmp_path), [late], UNIQUE).scan(int(expiry[count // 2])))
+    left = as_dict(StateReader(RunCache(tmp_path), late.runs, UNIQUE).scan(int(expiry[count // 2])))
     assert {k[1] for k in left} >= set(range(count // 2 + 1, count))
 
 

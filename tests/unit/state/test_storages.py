@@ -237,5 +237,5 @@ def test_a_run_that_this_process_wrote_is_not_fetched(s3_endpoint: str) -> None:
     again = cache.write("v/1.arrow", pl.DataFrame({"$h": [1], "n": [2]}), np.array([10]))  # the epoch is run again
     assert cache.open(again).batch(0)[0]["n"].to_list() == [2]
     other = RunCache(plain).write("v/1.arrow", pl.DataFrame({"$h": [1], "n": [3]}), np.array([10]))
-    cache.trust(other)
+    cache.trust([other.file])
     assert cache.open(other).batch(0)[0]["n"].to_list() == [3] and Counted.fetched == ["v/1.arrow"]

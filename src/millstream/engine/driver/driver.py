@@ -36,6 +36,7 @@ from millstream.plan.operators.relations.stored_table import StoredTable
 from millstream.plan.parts import Op, Project
 from millstream.plan.plan import Plan, PlannedView, Scan
 from millstream.state.run import StateRun
+from millstream.state.run_block import RunBlock
 from millstream.state.shard import RunCache, StateReader
 from millstream.state.version import Version
 
@@ -59,7 +60,7 @@ class EpochDriver:
         self.changes: dict[int, list[pl.DataFrame]] = {}
         self.panes: dict[int, list[pl.DataFrame]] = {}
         self.dropped: dict[int, list[Dropped]] = {}
-        self.spread: dict[int, list[StateRun]] = {}
+        self.spread: dict[int, RunBlock | None] = {}
         """The operators that the executors have finished, and the runs they wrote."""
         self.final: dict[int, list[pa.Table]] = {}
         """The views whose changes the executors have finished."""
@@ -176,20 +177,20 @@ class EpochDriver:
     def _operator(self, i: int, view: PlannedView) -> None:
         operator = view.operator
         runs = self.spread[i] if i in self.spread else self._advance(i, view)
-        for spec in operator.states:
-            step = operator.state_step(spec)
-            self._add(step, [r for r in runs if r.step == step], self.clocks[i].watermark)
+        steps = [operator.state_step(spec) for spec in operator.states]
+        for step in steps:
+            self._add(step, None if runs is None else runs.of_step(step, of=steps), self.clocks[i].watermark)
         if operator.follows is not None:
-            files = tuple(r.file for r in self.out.version.of(operator.step))
+            files = tuple(self.out.version.list_of(operator.step).files)
             self.cache.notes[operator.step] = (str(self.given.tables[operator.follows]), files)
         self._deliver(i, view)
 
-    def _advance(self, i: int, view: PlannedView) -> list[StateRun]:
+    def _advance(self, i: int, view: PlannedView) -> RunBlock | None:
         """Run one operator in the driver. Returns the runs it wrote."""
         operator, clock = view.operator, self._clock(i)
         inputs = self._inputs_of(i, view)
         if not operator.stateful and all(rows is None for rows in inputs.values()):
-            return []
+            return None
         if needs_first_row(operator, self.version) and all(rows is None or not len(rows) for rows in inputs.values()):
             clock = replace(clock, begins=True)
         states = states_of(self.cache, operator, self.version)
@@ -199,7 +200,8 @@ class EpochDriver:
                 into.setdefault(i, []).append(given)
         self.dropped[i] = list(outcome.dropped)
         self._failed(view, outcome)
-        return write_outcome(self.cache, operator, outcome, f"{self.given.number:012d}-{self.given.attempt}")
+        written = write_outcome(self.cache, operator, outcome, f"{self.given.number:012d}-{self.given.attempt}")
+        return RunBlock.of(written) if written else None
 
     def _clock(self, i: int) -> OperatorClock:
         """The clock of an operator. With a time to live, it includes the newest event time of the epoch."""
@@ -271,7 +273,7 @@ class EpochDriver:
             there = pl.DataFrame({OP: ["+I"], **{n: [True] for n in operator.schema.names}})
             return None if self.version.rows(operator.step) else there
         path = self.given.tables[operator.table]
-        seen = (str(path), tuple(r.file for r in self.version.of(operator.step)))
+        seen = (str(path), tuple(self.version.list_of(operator.step).files))
         if self.cache.notes.get(operator.step) == seen:
             return None
         with pa.memory_map(str(path)) as file:
@@ -355,10 +357,10 @@ class EpochDriver:
                 before = self.out.errors.get(name)
                 self.out.errors[name] = rows if before is None else pa.concat_tables([before, rows])
 
-    def _add(self, step: str, runs: list[StateRun], watermark: int) -> None:
-        for run in runs:
-            self.cache.trust(run)
-        self.out.version = self.out.version.advance(step, runs, watermark)
+    def _add(self, step: str, runs: RunBlock | None, watermark: int) -> None:
+        if runs is not None:
+            self.cache.trust(runs.files)
+        self.out.version = self.out.version.advance(step, () if runs is None else runs, watermark)
 
 
 def states_of(

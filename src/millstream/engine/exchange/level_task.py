@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import orjson
@@ -35,9 +34,26 @@ from millstream.kernels.outcome import OperatorClock, Outcome, State
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import Operator
 from millstream.state.run import StateRun
+from millstream.state.run_block import RunBlock
 from millstream.state.shard import RunCache, StateReader, shard_of, shard_range
 from millstream.state.storage import Storage
 from millstream.state.version import Version
+
+
+@dataclass
+class TaskReport:
+    """What the driver must know of a task: by operator, the rows that it received, and the runs that they wrote."""
+
+    rows: dict[int, int] = field(default_factory=dict)
+    runs: list[StateRun] = field(default_factory=list)
+    views: list[int] = field(default_factory=list)
+    """The operator of each run."""
+
+    def encoded(self) -> bytes:
+        """What `results.py` reads."""
+        columns = RunBlock.of(self.runs).to_columns() if self.runs else None
+        done = {"rows": self.rows, "views": self.views, "runs": columns}
+        return orjson.dumps(done, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
 
 @dataclass(frozen=True)
@@ -74,11 +90,11 @@ class LevelTask:
         sender = Sender((self.level << 20) + shard, shard)
         cache = _cache(self.state)
         cache.begin(self.epoch)
-        done: dict[str, dict[str, Any]] = {"runs": {}, "rows": {}}
+        done = TaskReport()
         for node in self.nodes:
             if node.number not in self.routes.whole or shard == 0:
                 yield from self._operator(node, mine, newest, cache, shard, attempt, sender, done)
-        yield sender.data(RUNS, -1, orjson.dumps(done))
+        yield sender.data(RUNS, -1, done.encoded())
         yield from sender.keys()
 
     def _operator(
@@ -90,14 +106,14 @@ class LevelTask:
         shard: int,
         attempt: int,
         sender: Sender,
-        done: dict[str, dict[str, Any]],
+        done: TaskReport,
     ) -> Batches:
         """Run one operator and send what it gives. The runs that it wrote, and how many rows it received, are added to
         `done`.
         """
         operator, whole = node.operator, node.number in self.routes.whole
         inputs, begins = self._inputs(node, mine), False
-        done["rows"][str(node.number)] = sum(len(rows) for rows in inputs.values() if rows is not None)
+        done.rows[node.number] = sum(len(rows) for rows in inputs.values() if rows is not None)
         if all(rows is None for rows in inputs.values()):
             if not operator.stateful:
                 return
@@ -118,8 +134,8 @@ class LevelTask:
             written = self._write_split(cache, operator, outcome, keys, sides, shard, attempt)
         else:
             written = write_outcome(cache, operator, outcome, name)
-        if written:
-            done["runs"][str(node.number)] = [run.to_json() for run in written]
+        done.runs += written
+        done.views += [node.number] * len(written)
         yield from self._reported(node, outcome, sender)
         if outcome.changes is not None and len(outcome.changes):
             file = f"{name}-{node.number}.arrow"

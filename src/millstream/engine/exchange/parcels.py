@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 import polars as pl
@@ -28,6 +28,9 @@ PARCEL_BYTES = 8 << 20
 
 _NUMBERS = ("view", "side", "shard", "origin", "number")
 SCHEMA = pa.schema([("kind", pa.string()), *((n, pa.int32()) for n in _NUMBERS), ("payload", pa.binary())])
+
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""The end of an Arrow stream."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -143,8 +146,25 @@ def parcels_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Parcel]:
             yield Parcel(kind, view, side, shard, origin, number, batch, at)
 
 
+def joined(payloads: Iterable[memoryview]) -> pa.Table:
+    """The rows of several parcels, in order. Every stream that is opened costs, so that neighboring streams with equal
+    schemas are read as one: it has the schema of the first and the batches of all.
+    """
+    groups: list[list[Any]] = []
+    last = b""
+    for payload in payloads:
+        start = 8 + int.from_bytes(payload[4:8], "little")  # of the first batch, after a marker and the schema
+        schema = bytes(payload[:start])
+        if schema != last:
+            groups.append([schema])
+            last = schema
+        groups[-1].append(payload[start : -len(_END)])
+    tables = [pa.ipc.open_stream(b"".join([*group, _END])).read_all() for group in groups]
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+
+
 def pack(frame: pl.DataFrame) -> bytes:
-    """A frame as an Arrow stream, which `Parcel.rows` reads."""
+    """A frame as an Arrow stream, which `Parcel.rows` and `joined` read."""
     sink = io.BytesIO()
     frame.write_ipc_stream(sink, compat_level=pl.CompatLevel.newest())
     return sink.getvalue()

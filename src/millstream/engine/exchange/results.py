@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 import polars as pl
 import pyarrow as pa
@@ -27,25 +28,28 @@ from millstream.engine.exchange.parcels import (
     ROWS,
     RUNS,
     Parcel,
+    joined,
     parcels_of,
 )
 from millstream.errors import SinkError
 from millstream.kernels.intake import Intake, Tally
 from millstream.kernels.outcome import Dropped, Failure
-from millstream.state.run import StateRun
+from millstream.state.run_block import RunBlock
 from millstream.state.storage import Storage
+
+_BY_VIEW = ("late", "applied", "filtered")
 
 
 @dataclass
 class OperatorResult:
     """What an operator gave on the executors."""
 
-    runs: list[StateRun] = field(default_factory=list)
+    runs: RunBlock | None = None
     changes: list[pl.DataFrame] = field(default_factory=list)
     """Changes for operators in the driver."""
     final: list[pa.Table] = field(default_factory=list)
     """Finished changes of its view."""
-    small: list[pa.Table] = field(default_factory=list)
+    small: list[memoryview] = field(default_factory=list)
     """Finished changes that came in parcels, as they were sent."""
     parts: list[SinkPart] = field(default_factory=list)
     """What tasks have written to the sink of its view instead."""
@@ -57,7 +61,7 @@ class OperatorResult:
     def close_small(self) -> None:
         """Add the changes that came in parcels to the others: all at once, because every conversion costs."""
         if self.small:
-            self.final.append(polars(pa.concat_tables(self.small, promote_options="permissive")).to_arrow())
+            self.final.append(polars(joined(self.small)).to_arrow())
             self.small = []
 
 
@@ -83,21 +87,22 @@ def opened(batches: Iterable[pa.RecordBatch], files: Storage | None = None) -> R
     """
     results = Results()
     parcels = sorted(parcels_of(batches), key=lambda p: p.place)
+    done: list[dict[str, Any]] = []
+    counts: dict[int, list[dict[str, Any]]] = {}
     for parcel in parcels:
         if parcel.kind == COUNTS:
-            _count(results, parcel)
+            counts.setdefault(parcel.view, []).append(orjson.loads(parcel.payload))
         elif parcel.kind == ROWS:
             results.rows.setdefault(parcel.view, []).append(parcel.rows())
         elif parcel.kind == RUNS:
-            done = orjson.loads(parcel.payload)
-            for view, runs in done["runs"].items():
-                _of(results, int(view)).runs += [StateRun.from_json(run) for run in runs]
-            for view, rows in done["rows"].items():
-                results.received.setdefault(int(view), []).append(rows)
+            done.append(orjson.loads(parcel.payload))
         elif parcel.kind == KEYS:
             results.counts.add(KeyCounts.from_json(orjson.loads(parcel.payload)))
         elif parcel.view >= 0:
             _add(_of(results, parcel.view), parcel, files)
+    for scan, of_tasks in counts.items():
+        _count(results, scan, of_tasks)
+    _written(results, done)
     for result in results.operators.values():
         result.close_small()
     if files is not None:
@@ -110,11 +115,36 @@ def forget_changes(files: Storage, epoch: int) -> None:
     files.delete(n for n in files.names() if int(n.lstrip(".").partition("-")[0]) <= epoch)
 
 
-def _count(results: Results, parcel: Parcel) -> None:
-    counts = orjson.loads(parcel.payload)
-    by_view = ({int(v): n for v, n in counts[name].items()} for name in ("late", "applied", "filtered"))
-    results.intakes.setdefault(parcel.view, Intake()).add(Intake(Tally.from_json(counts["tally"]), {}, *by_view))
-    results.partials[parcel.view] = results.partials.get(parcel.view, 0) + counts["partials"]
+def _count(results: Results, scan: int, counts: Sequence[Mapping[str, Any]]) -> None:
+    """The intake of a scan, from the counts of all of its tasks."""
+    tally = Tally()
+    for task in counts:
+        tally.add(Tally.from_json(task["tally"]))
+    by_view = ({int(v): n for v, n in _sums(c[name] for c in counts).items()} for name in _BY_VIEW)
+    results.intakes[scan] = Intake(tally, {}, *by_view)
+    results.partials[scan] = sum(c["partials"] for c in counts)
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for by_name in counts:
+        for name, number in by_name.items():
+            total[name] = total.get(name, 0) + number
+    return total
+
+
+def _written(results: Results, done: Sequence[Mapping[str, Any]]) -> None:
+    """The runs that all tasks wrote, and the rows that each of their operators received."""
+    for task in done:
+        for view, rows in task["rows"].items():
+            results.received.setdefault(int(view), []).append(rows)
+    views = np.array([view for task in done for view in task["views"]], np.int64)
+    if len(views):
+        runs = RunBlock.from_columns([task["runs"] for task in done if task["views"]])
+        order = np.argsort(views, kind="stable")
+        edges = np.flatnonzero(np.diff(views[order])) + 1
+        for index in np.split(order, edges):
+            _of(results, int(views[index[0]])).runs = runs.take(index)
 
 
 def _of(results: Results, view: int) -> OperatorResult:
@@ -129,7 +159,7 @@ def _add(result: OperatorResult, parcel: Parcel, files: Storage | None) -> None:
     if kind == CHANGES:
         result.changes.append(parcel.rows())
     elif kind == FINAL:
-        result.small.append(pa.ipc.open_stream(parcel.payload).read_all())
+        result.small.append(parcel.payload)
     elif kind == FILE:
         assert files is not None
         result.close_small()

@@ -50,9 +50,9 @@ class Compactor:
             if runs is None:
                 continue
             name = f"{step}/{epoch:012d}-{self._token}-c.arrow"
-            oldest = runs[0] is version.of(step)[0]
+            oldest = runs[0].file == version.of(step)[0].file
             if sum(r.rows for r in runs) <= AT_ONCE_ROWS:
-                version = version.replaced(step, runs, self._merge(step, name, runs, watermark, oldest))
+                version = version.replaced(step, runs, _one(self._merge(step, name, runs, watermark, oldest)))
             elif step not in self._jobs:
                 self._jobs[step] = _Job(runs, self._pool.submit(self._merge, step, name, runs, watermark, oldest))
         return version
@@ -81,10 +81,14 @@ class Compactor:
         if job.new.exception() is not None and not all(r.file in files for r in job.old):
             return version  # some of its runs expired and were removed before it had read them
         merged = job.new.result()
-        return version.replaced(step, job.old, merged)
+        return version.replaced(step, job.old, _one(merged))
 
     def _merge(
         self, step: str, name: str, runs: Sequence[StateRun], watermark: Micros, oldest: bool
     ) -> StateRun | None:
         columns, expiry = self._steps[step]
         return merge(self._cache, name, runs, columns, expiry, watermark, oldest=oldest)
+
+
+def _one(merged: StateRun | None) -> list[StateRun]:
+    return [] if merged is None else [merged]

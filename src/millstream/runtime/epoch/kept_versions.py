@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from millstream.errors import MillstreamError
@@ -20,43 +20,70 @@ KEPT_VERSIONS = 5
 
 
 SWEEP_EVERY = 20
-"""The number of epochs between two searches for files of tasks that no version names."""
+"""The number of epochs between two searches for files of tasks that no version names. Each step has its turn."""
 
 AT_ONCE_FILES = 1_000
 """More files than this are removed in a thread, so that the next epoch does not wait."""
 
-_OF_A_TASK = re.compile(r"\.?(\d{12})-\d+-\d+-\d+\.arrow(\.tmp)?")
+_OF_A_TASK = re.compile(r"\.?((\d{12})-\d+)-\d+-\d+(-c)?\.arrow(\.tmp)?")
+"""A run that a task wrote; with -c, a merge of runs."""
 
 
 class Upkeep:
     """Removes the state files of one flow once nobody can need them."""
 
     def __init__(
-        self, state: Storage, *, keep: int = KEPT_VERSIONS, is_pinned: Callable[[str], bool] = lambda _: False
+        self, state: Storage, *, keep: int = KEPT_VERSIONS, pinned: Callable[[], Collection[str]] = frozenset
     ) -> None:
-        self._state, self._keep, self._is_pinned = state, keep, is_pinned
-        self._last: dict[str, int] = {}
-        """file -> the last epoch whose version may name it."""
+        self._state, self._keep, self._pinned = state, keep, pinned
+        self._waiting: dict[int, set[str]] = {}
+        """By epoch: the files that its version and later ones do not name."""
         self._leftovers: set[str] = set()
         """Files of older versions that were there at the start."""
 
-    def after(self, epoch: int, former: Iterable[Version], version: Version) -> list[str]:
+    def after(
+        self,
+        epoch: int,
+        former: Iterable[Version],
+        version: Version,
+        *,
+        committed: Version | None = None,
+        merging: Collection[str] = (),
+    ) -> list[str]:
         """Called when an epoch is the present: of the files of `former` versions, remove those that no kept version
-        needs. Returns the removed.
+        needs. `committed` is the version that the row of the epoch names, if merges have changed it since. `merging`
+        are the beginnings of the names of merges that tasks are writing. Returns the removed.
         """
-        left = [v.files - version.files for v in former if v is not version]
-        for file in self._leftovers.difference(version.files).union(*left):
-            self._last.setdefault(file, epoch)
+        rewritten: set[str] = set()
+        left = set[str]().union(*(v.dropped_in(version) for v in former if v is not version))
+        if committed is not None:
+            rewritten = {m.file for m in committed.manifests}.difference(m.file for m in version.manifests)
+            left |= committed.dropped_in(version)
+        if self._leftovers:
+            left |= self._leftovers.difference(version.files)
+        self._waiting.setdefault(epoch, set()).update(left - rewritten)
+        self._waiting.setdefault(epoch + 1, set()).update(rewritten)  # a start reads all manifests of kept epochs
         self._leftovers = set()
-        if epoch % SWEEP_EVERY == 0:
-            self._sweep(epoch, version)
-        gone = [f for f, last in self._last.items() if last + self._keep < epoch and not self._is_pinned(f)]
+        for number, step in enumerate(sorted(version.runs)):
+            if (epoch + number) % SWEEP_EVERY == 0:
+                self._sweep(step, epoch, version, merging)
+        gone = self._removable(epoch)
         if len(gone) <= AT_ONCE_FILES:
             self._state.delete(gone)
         else:
             threading.Thread(target=self._delete_quietly, args=[gone], name="millstream-removal", daemon=True).start()
-        for file in gone:
-            del self._last[file]
+        return gone
+
+    def _removable(self, epoch: int) -> list[str]:
+        """The files that may go now. Those that are pinned wait longer."""
+        gone: list[str] = []
+        pinned = self._pinned()
+        for last in [e for e in self._waiting if e + self._keep < epoch]:
+            files = self._waiting.pop(last)
+            kept = files.intersection(pinned)
+            if kept:
+                self._waiting[last] = kept
+            gone += files - kept
         return gone
 
     def _delete_quietly(self, files: Iterable[str]) -> None:
@@ -64,12 +91,13 @@ class Upkeep:
         with suppress(OSError, MillstreamError):
             self._state.delete(files)
 
-    def _sweep(self, epoch: int, version: Version) -> None:
+    def _sweep(self, step: str, epoch: int, version: Version, merging: Collection[str]) -> None:
         """Find the files that tasks wrote and the driver never learned of: a lost or repeated attempt left them."""
-        for file in self._state.names().difference(version.files, self._last):
+        found = {f"{step}/{name}" for name in self._state.within(step).names()}
+        for file in found.difference(version.list_of(step).files, *self._waiting.values()):
             name = _OF_A_TASK.fullmatch(file.rpartition("/")[2])
-            if name is not None and int(name[1]) < epoch:
-                self._last.setdefault(file, int(name[1]))
+            if name is not None and int(name[2]) < epoch and f"{step}/{name[1]}" not in merging:
+                self._waiting.setdefault(int(name[2]), set()).add(file)
 
     def tidy(self, version: Version) -> None:
         """Called at the start: what is there and not named by this version goes as soon as it is old enough. (What no

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -98,7 +98,7 @@ class FlowLoop:
         taps: Sequence[TapPort] = (),
         failpoint: Failpoint = lambda _: None,
         check_owner: Callable[[], None] = lambda: None,
-        is_pinned: Callable[[str], bool] = lambda _: False,
+        pinned: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self.engine, self.ports, self.store, self.clock = engine, ports, store, clock
         self.plan: Plan = engine.plan
@@ -119,7 +119,7 @@ class FlowLoop:
         self._fail = failpoint
         self._check_owner = check_owner
         """Called before an epoch writes anything; raises when this process no longer owns the home."""
-        self._upkeep = Upkeep(engine.cache.storage, is_pinned=is_pinned)
+        self._upkeep = Upkeep(engine.cache.storage, pinned=pinned)
         self._fresh = True
         self._hot: Mapping[str, Mapping[int, int]] = {}
         """The hot keys of joins, as the last epoch found them."""
@@ -315,7 +315,10 @@ class FlowLoop:
         self.now = record.now
         self.version = self._compactor.between(version, record.epoch, _least(record))
         self._hold(record)
-        self.engine.cache.forget(self._upkeep.after(record.epoch, (before, version), self.version))
+        gone = self._upkeep.after(
+            record.epoch, [before], self.version, committed=version
+        )
+        self.engine.cache.forget(gone)
 
     # ------------------------------------------------------------ input and progress
 

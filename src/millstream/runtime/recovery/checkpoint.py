@@ -40,8 +40,9 @@ from millstream.runtime.recovery.reconcile import RUN_FORMAT, read_kinds
 from millstream.runtime.recovery.swap import Failpoint, Swap, sync_tree
 from millstream.runtime.state_location import StateLocation
 from millstream.state.durable import disk_full_named, write_durably
-from millstream.state.manifest import RunManifest, load_version
+from millstream.state.manifest import load_version
 from millstream.state.run import StateRun, missing_file
+from millstream.state.run_block import ManifestFile
 from millstream.store.files import STORE_FILE, WAL_FILE, has_store, store_file
 from millstream.store.port import EpochRow
 
@@ -360,8 +361,8 @@ def _copy_state(state: StateLocation, rows: Mapping[str, EpochRow], to: Path) ->
     for flow, row in rows.items():
         storage = state.of(flow).runs
         version = load_version(row.version, storage)
-        files: list[StateRun | RunManifest] = [r for of in version.runs.values() for r in of]
-        files += [m for of_step in version.manifests.values() for m in of_step]
+        files: list[StateRun | ManifestFile] = [r for of in version.runs.values() for r in of]
+        files += version.manifests
         for file in files:
             try:
                 content = storage.map(file.file)

@@ -73,10 +73,7 @@ def reconcile(
         book.close(record)
     known = _steps(plan)
     version = load_version(last.version, state)
-    mine = Version(
-        {s: runs for s, runs in version.runs.items() if s in known},
-        {s: manifests for s, manifests in version.manifests.items() if s in known},
-    )
+    mine = version.only(s for s in version.runs if s in known)
     return Standing(last.number, last.clock["now"], mine, last.clock["watermarks"])
 
 
