@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.exchange.graph import Graph, graph_of
 from millstream.engine.exchange.level_task import LevelTask
+from millstream.engine.exchange.merge_task import MergeTask, merged_runs
 from millstream.engine.exchange.parcels import SCHEMA, parcels_of
 from millstream.engine.exchange.results import opened
 from millstream.engine.exchange.route_task import KEEP, RouteTask
@@ -43,8 +45,11 @@ from millstream.model.types.values import python_rows
 from millstream.plan.parts import Op
 from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.plan.rules.guards import guarded
+from millstream.state.compaction import RunMerge
 from millstream.state.flow_state import FlowState
+from millstream.state.run import StateRun
 from millstream.state.shard import RunCache
+from millstream.state.storage import Storage
 from millstream.state.version import Version
 from millstream.store.names import quoted
 from millstream.testing.script import Script
@@ -72,6 +77,7 @@ class LocalEngine:
     def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, *, shards: int = 1) -> None:
         self.ports, self.shards, self.state = ports, shards, state
         self.cache = RunCache(state.runs)
+        self.merger: LocalMerger | None = None
         self.duck = _expressions().cursor()
         self.duck.execute("SET TimeZone = 'UTC'")
         plan = guarded(plan)
@@ -142,6 +148,35 @@ class LocalEngine:
             kinds = _plain(self.columns(source, scan, empty).to_arrow().schema)
             _known_types[what] = {f.name: f.type for f in kinds}
         return dict(_known_types[what])
+
+
+class LocalMerger:
+    """Merges runs by the tasks of the executors, which run in this process. Of every task an attempt is lost: it has
+    written its file, and the driver never learns of it.
+    """
+
+    def __init__(self, state: Storage, parts: int = 3) -> None:
+        self.state, self.parts = state, parts
+        self.cancelled = False
+        self.done: list[RunMerge] = []
+
+    def takes(self, merge: RunMerge) -> bool:
+        return True
+
+    def merged(self, merge: RunMerge) -> list[StateRun]:
+        from pyspark import cloudpickle  # as Spark sends tasks
+
+        task: MergeTask = pickle.loads(cloudpickle.dumps(MergeTask(merge, self.parts, self.state)))
+        attempts = itertools.count()
+        found: list[pa.RecordBatch] = []
+        for part in reversed(range(self.parts)):  # tasks end in any order
+            list(task.run(iter(()), part, next(attempts)))
+            found += task.run(iter(()), part, next(attempts))
+        self.done.append(merge)
+        return merged_runs(found)
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
 
 class _LocalWork:

@@ -36,6 +36,7 @@ from millstream.engine.input.native_prelude import NativeScan, native_scan
 from millstream.engine.input.native_slices import native_slice
 from millstream.engine.input.readers.columns import Wanted
 from millstream.engine.input.readers.slices import SliceRead, read
+from millstream.engine.merger import SparkMerger
 from millstream.engine.native_source import NativeSource
 from millstream.engine.placement import COMBINED, GATHERED, INLINE, SPREAD, Placement
 from millstream.engine.spark import python_functions
@@ -80,6 +81,7 @@ class Engine:
         self._log = log
         self._tables: dict[Path, DataFrame] = {}
         self.cache = RunCache(state.runs)
+        self.merger = SparkMerger(spark, state.runs, log)
         self.state = state
         self._swept: int | None = None
         """The epoch before which files of changes were last searched for."""

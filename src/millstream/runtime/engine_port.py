@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 from millstream.connect.port import SourcePort
 from millstream.plan.plan import Plan
+from millstream.state.compaction import RunMerge
 from millstream.state.flow_state import FlowState
+from millstream.state.run import StateRun
 from millstream.state.version import Version
 
 PLACEMENTS = ("auto", "inline", "combined", "gathered", "spread")
@@ -30,11 +32,34 @@ class TapPort(Protocol):
         ...
 
 
+class MergerPort(Protocol):
+    """Merges runs of state on the executors, beside the epochs. Used by the thread of the compactor."""
+
+    def takes(self, merge: RunMerge) -> bool:
+        """Whether a merge is better done on the executors than in this process."""
+        ...
+
+    def merged(self, merge: RunMerge) -> Sequence[StateRun]:
+        """Perform a merge. Returns the runs of one layer: none overlaps another. Nothing that it writes counts until a
+        version that names it is committed.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """End a merge that is running, and all later ones. They raise an error. Called from another thread."""
+        ...
+
+
 class EnginePort(Protocol):
     """Runs the epochs of one bound plan."""
 
     plan: Plan
     cache: Any
+
+    @property
+    def merger(self) -> MergerPort | None:
+        """None if runs are merged in this process only."""
+        ...
 
     def run(self, version: Version, epoch_input: Any) -> Any:
         """Run one epoch; deterministic. Nothing that it writes counts until the returned version is committed."""

@@ -71,6 +71,7 @@ class TinyEngine:
 
     def __init__(self, planned: Plan, ports: Mapping[str, MemorySource], root: Path) -> None:
         self.plan, self.ports, self.cache = planned, ports, RunCache(root)
+        self.merger = None
         self.given: list[EpochInput] = []
 
     def run(self, version: Version, given: EpochInput) -> Output:

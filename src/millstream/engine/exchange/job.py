@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millstream.engine.exchange.expressions import evaluated, parcel_columns
 from millstream.engine.exchange.graph import Edge
 from millstream.engine.exchange.level_task import LevelTask
+from millstream.engine.exchange.merge_task import MergeTask
 from millstream.engine.exchange.native_scan_task import NativeScanTask
 from millstream.engine.exchange.parcels import SCHEMA, Batches
 from millstream.engine.exchange.route_task import RouteTask
@@ -59,6 +60,12 @@ def run(
     return table.to_batches()
 
 
+def merged(spark: SparkSession, task: MergeTask) -> list[pa.RecordBatch]:
+    """Perform the parts of a merge of runs. Returns the parcels for the driver."""
+    table: pa.Table = _mapped(spark.range(0, task.parts, 1, task.parts), task, ()).toArrow()
+    return table.to_batches()
+
+
 def _computed(parcels: DataFrame, routes: Routes, level: int, name: str) -> DataFrame:
     """Parcels after the expressions that Spark evaluates between two levels."""
     edges = routes.graph.computed(level)
@@ -68,7 +75,7 @@ def _computed(parcels: DataFrame, routes: Routes, level: int, name: str) -> Data
 
 
 def _mapped(
-    frame: DataFrame, task: ScanTask | NativeScanTask | LevelTask | RouteTask, edges: Sequence[Edge]
+    frame: DataFrame, task: ScanTask | NativeScanTask | LevelTask | RouteTask | MergeTask, edges: Sequence[Edge]
 ) -> DataFrame:
     """Run a task on the partitions of a DataFrame. It learns from Spark which partition it is."""
     records = [pa.field(e.column, pa.struct(list(e.schema or ()))) for e in edges]

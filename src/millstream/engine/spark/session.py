@@ -22,6 +22,7 @@ from millstream.engine.spark.class_archive import archive_options
 from millstream.engine.spark.errors import has_ended, translated
 from millstream.engine.spark.foreign_warnings import hide_foreign_warnings
 from millstream.engine.spark.java import require_java
+from millstream.engine.spark.pools import ALLOCATIONS
 from millstream.errors import DefinitionError, MillstreamError
 from millstream.settings import DRIVER_HOST, EXECUTOR_MEMORY, SPARK_MASTER, find
 
@@ -68,6 +69,8 @@ def settings(log: Path, memory: str, master: str | None = None) -> dict[str, str
                 f"-Dlog4j2.configurationFile=file:{log.with_suffix('.properties')}",
             )
         ),
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": log.with_suffix(".pools.xml").absolute().as_uri(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.ui.retainedExecutions": "5",
@@ -106,6 +109,7 @@ def start(log: Path, *, memory: str = "2g", master: str | None = None, extra: Ma
         require_java()
         log.parent.mkdir(parents=True, exist_ok=True)
         log.with_suffix(".properties").write_text(LOG4J.format(path=log))
+        log.with_suffix(".pools.xml").write_text(ALLOCATIONS)
         chosen: dict[str, Any] = {**settings(log, memory, master), **(extra or {})}
         os.environ["PYSPARK_PYTHON"] = chosen["spark.pyspark.python"]
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -124,7 +124,7 @@ class FlowLoop:
         self._hot: Mapping[str, Mapping[int, int]] = {}
         """The hot keys of joins, as the last epoch found them."""
         self._timers = Timers(self.plan, engine.cache)
-        self._compactor = Compactor(engine.cache, self.plan.stateful, token)
+        self._compactor = Compactor(engine.cache, self.plan.stateful, token, engine.merger)
         standing = reconcile(self.plan, store, self.book, engine.cache.storage, ports)
         if standing is not None:
             self.number, self.now, self.version = standing.number, standing.now, standing.version
@@ -316,7 +316,7 @@ class FlowLoop:
         self.version = self._compactor.between(version, record.epoch, _least(record))
         self._hold(record)
         gone = self._upkeep.after(
-            record.epoch, [before], self.version, committed=version
+            record.epoch, [before], self.version, committed=version, merging=self._compactor.merging
         )
         self.engine.cache.forget(gone)
 
