@@ -146,6 +146,7 @@ OWN = {
         OwnCase(
             "driver-cost", "the driver's own work per epoch, 20 operators, 10 to 1,000 shards", "bench.own.driver_cost"
         ),
+        OwnCase("state-files", "CPU of writing, merging and describing files of state", "bench.own.state_files"),
         OwnCase("skew", "one key with half of all rows against uniform keys", "bench.own.skew"),
         OwnCase("levels", "rows/s through one, two and three levels of exchange", "bench.own.levels"),
         OwnCase("custom-windows", "10 s windows that a Python function gives", "bench.own.custom_windows"),

@@ -11,8 +11,8 @@ import argparse
 import math
 from dataclasses import dataclass, fields, replace
 
-RUN_JSON_BYTES = 180
-"""One run in the JSON of a version. M: the runs of `bench driver-cost`."""
+RUN_BYTES = 120
+"""One run in a version, as tasks receive it. M: the runs of `bench driver-cost`."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,21 @@ class Coefficients:
     ms_per_task: float = 4.0
     """Driver time to start one task of Spark. A: Spark schedules some hundred tasks per second."""
     ms_per_put: float = 30.0
-    """Wall clock of one PUT of a run. A: a usual object store."""
+    """Wall clock of one PUT of a run. A: a usual object store. An emulator on the same machine says nothing about it."""
     puts_in_flight: int = 16
     """PUTs that one core has under way at a time. A."""
-    driver_ms_per_run: float = 0.075
-    """Driver CPU per run that an epoch adds, with six kept runs for each. M: `bench driver-cost`, 1,000 shards (1.5 s
+    driver_ms_per_run: float = 0.016
+    """Driver CPU per run that an epoch adds, with six kept runs for each. M: `bench driver-cost`, 1,000 shards (0.32 s
     for 20,000 runs, on a machine with other work: too high rather than too low).
     """
     runs_kept: float = 6.0
     """Runs per shard and operator that compaction leaves. A: as in `bench driver-cost`."""
     compaction_writes: float = 3.0
     """How often compaction writes a row again. A: log 4 of the growth of a run."""
-    core_bytes_per_s: float = 100e6
-    """State that a core writes or reads per second, encoding included. A."""
+    core_bytes_per_s: float = 97e6
+    """State that a core reads and writes per second in a merge. M: `bench state-files`, merged_mb_per_core_s (97 to 129 on
+    a machine with other work; writing alone is faster).
+    """
     cores_per_executor: int = 16
     disk_bytes_per_executor: float = 2e12
     """Local cache of an executor. A."""
@@ -106,7 +108,7 @@ def needs(work: Workload, cost: Coefficients) -> Needs:
         driver_s=driver,
         tasks_s=tasks,
         puts_s=puts,
-        version_bytes=runs * cost.runs_kept * RUN_JSON_BYTES,
+        version_bytes=runs * cost.runs_kept * RUN_BYTES,
         compaction_cores=compaction,
         epoch_s=max(work.epoch_s, fixed / (1 - cost.busy)),
     )
@@ -120,7 +122,6 @@ def breaks_first(work: Workload, cost: Coefficients) -> list[tuple[str, float]]:
     spare = work.epoch_s * (1 - cost.busy)
     return sorted(
         [
-            ("compaction: one thread of the driver over the cores that it needs", 1 / found.compaction_cores),
             ("starting tasks: driver time for tasks over the time that an epoch leaves", spare / found.tasks_s),
             ("names and versions: driver time for runs over the same", spare / found.driver_s),
             ("shards: key groups over cores", cost.most_shards / found.cores),
