@@ -110,10 +110,10 @@ def cli(ctx: click.Context, debug: bool) -> None:
       millstream views                     list the views, and how fresh they are
       millstream query "SELECT * FROM hot_auctions LIMIT 10"
 
-    Everything that a flow keeps is in one directory, its home. Options come before environment variables
-    (MILLSTREAM_HOME, ...), these before the file millstream.toml; `millstream config` shows the settings.
-    Exit codes: 0 done, 1 a check failed, 2 usage, 3 source or sink, 4 home, 5 flow, 6 query, 7 log, 70 a fault of
-    Millstream, 130 interrupted.
+    Everything that a flow keeps is in one directory, its home. Options take precedence over environment variables
+    (MILLSTREAM_HOME, ...), and these over the file millstream.toml; `millstream config` shows the settings.
+    Exit codes: 0 done, 1 a check failed, 2 usage, 3 source or sink, 4 home, 5 flow, 6 query, 7 log, 70 an internal
+    fault, 130 interrupted.
     """  # noqa: D301 - click reads the control character \b
     settings = ctx.ensure_object(Settings)
     settings.debug = find(DEBUG, debug or None).value

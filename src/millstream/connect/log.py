@@ -109,7 +109,7 @@ class LogSource(SourceBase):
         return SourceFacts(f"log {self.topic.name}", record_per_offset=True)
 
     def tap(self) -> SparkTap | None:
-        """The tap that lands records in the topic, if it has one."""
+        """The tap that writes records to the topic, if it has one."""
         return self._tap
 
 
@@ -198,7 +198,7 @@ def open_topic(context: SourceContext) -> LogSource:
 
 
 def open_tapped(context: SourceContext) -> LogSource:
-    """Open the topic in which a tap lands the records of a Spark stream, creating it if it does not exist."""
+    """Open the topic to which a tap writes the records of a Spark stream, creating it if it does not exist."""
     stream = context.connector
     assert isinstance(stream, SparkStream)
     name = stream.topic or _landing(context.flow, context.name)
@@ -217,7 +217,7 @@ def follow_topic(context: SourceContext) -> LogSource | None:
 
 
 def follow_tapped(context: SourceContext) -> LogSource | None:
-    """Open the topic of a tap next to the process that lands records in it; None when it does not exist yet."""
+    """Open the topic of a tap while another process writes records to it; None when it does not exist yet."""
     assert isinstance(context.connector, SparkStream)
     return _followed(context, context.connector.topic or _landing(context.flow, context.name))
 

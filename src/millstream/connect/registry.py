@@ -1,6 +1,6 @@
-"""One entry per system: how its sources and sinks are opened, and what a repair can know of it.
+"""One entry per system: how its sources and sinks are opened, and what a repair can find out about it.
 
-What is declared of a system (options, spelling in SQL, guarantee) is in `model/connector_declarations.py`. The entries
+The declaration of a system (options, spelling in SQL, guarantee) is in `model/connector_declarations.py`. The entries
 of the systems that come with Millstream are in `connect/built_in.py`; others are added by `register`, which is
 `millstream.register_connector`.
 """
@@ -93,7 +93,7 @@ class Offline:
 
 
 class OfflineChecks(Protocol):
-    """What a repair can know of the sources of a system."""
+    """What a repair can find out about the sources of a system."""
 
     def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
         """Why a flow cannot resume at these offsets (by partition), in sentences."""

@@ -44,7 +44,7 @@ def _topic_columns(home: OpenHome, entry: CreateSource, declared: Schema | None)
         return None if declared is not None else Schema.from_arrow(home.log.topic(name).schema, exact=True)
     if declared is None:
         raise UnknownName(
-            f"there is no topic `{name}`, and no columns to make it with",
+            f"there is no topic `{name}`, and no columns to create it with",
             hint=f"CREATE SOURCE {entry.name} (column TYPE, ...) FROM LOG('{name}')",
         )
     home.log.check(name, declared.to_arrow(), **_topic_options(entry))

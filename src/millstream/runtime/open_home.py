@@ -6,7 +6,7 @@
       store.duckdb       the views
       flows/<flow>/      epochs/ state/ sources/
       state.json         where state is, if it is not in the home
-      catalog.json       the definitions made by SQL
+      catalog.json       the SQL definitions
       tables/<table>/    versions of stored tables, for enrichment
       checkpoints/       what `checkpoint` saved
       repair/            what a repair or a restore replaced

@@ -41,7 +41,7 @@ def _files(entry: CreateSource, generators: Generators, start: str) -> Connector
     del generators
     if start not in ("", EARLIEST):
         raise Unsupported(
-            f"start = '{start}' over files", hint="land them in a topic: LOG(...) can be read from any time"
+            f"start = '{start}' over files", hint="write them to a topic: LOG(...) can be read from any time"
         )
     return files_of(entry.place)
 
@@ -226,7 +226,7 @@ def check_start(start: str) -> None:
 
 
 def local_path(path: str, spelling: str = "FILES({})") -> str:
-    """A path of this machine; `spelling` is how a message tells it."""
+    """A path of this machine; `spelling` is its form in messages."""
     if _ELSEWHERE.match(path) or not path.strip() or any(ord(c) < 32 for c in path):
         raise Unsupported(
             f"{spelling.format(repr(path[:60]))}: only files of this machine can be read",

@@ -1,4 +1,4 @@
-"""Manifests: the runs of a step, and the batches of each, in files beside the runs.
+"""Manifests: the runs of a step, and the batches of each, in files next to the runs.
 
 The store keeps a version in the row of its epoch. A step with few batches is there as a list of its runs:
 
@@ -9,8 +9,8 @@ A step with many has its older runs in manifests, which are never changed, and o
     {"hot": {"manifests": [{"file": "hot/000000000042-1.runs", "crc": 2774893043, "bytes": 40312, "expired": 17}],
              "runs": [...]}}
 
-So the row of an epoch, and the work to write it, follow what the epoch has changed. `expired` is the watermark up to
-which batches of the manifest have been dropped since it was written; null: none.
+So the size of an epoch's row, and the work to write it, depend on what the epoch has changed. `expired` is the
+watermark up to which batches of the manifest have been dropped since it was written; null: none.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
         r"aggregate function calls cannot be nested",
         lambda _: QueryError(
             "an aggregate cannot be inside another",
-            hint="compute the inner one in a query inside: SELECT max(n) FROM (SELECT count(*) AS n ... GROUP BY ...)",
+            hint="compute the inner one in a subquery: SELECT max(n) FROM (SELECT count(*) AS n ... GROUP BY ...)",
         ),
     ),
     (

@@ -199,7 +199,7 @@ def test_records_that_fail_only_together_are_not_blamed(tmp_path: Path) -> None:
 
 def test_an_epoch_that_fails_without_records_is_not_searched_further(tmp_path: Path) -> None:
     _, error = failing(World(tmp_path, lambda _: UserCodeFailed("always")), tmp_path)
-    assert "fails also without any record" in str(error)
+    assert "fails even without any record" in str(error)
 
 
 def test_when_every_record_fails_it_is_the_code(tmp_path: Path) -> None:

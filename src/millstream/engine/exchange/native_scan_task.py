@@ -1,5 +1,5 @@
 """The task that reads a slice itself, without Spark's readers: parses, computes the columns of all scans of the source,
-and takes the rows in. Rows stay Arrow and Polars tables from the bytes of a file to the parcels.
+and combines the rows. Rows are Arrow and Polars tables all the way from the bytes of a file to the parcels.
 """
 
 from __future__ import annotations

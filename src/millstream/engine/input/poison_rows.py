@@ -1,8 +1,8 @@
 """Poison records: finds the positions of a slice's rows, reads a slice without some of them, and reports those as
 errors.
 
-A row is named by (``$part``, ``$pos``). For files, the position depends on how Spark splits them into tasks. Every read
-by position therefore uses a session that splits files the same way on any number of cores.
+A row is named by (``$part``, ``$pos``). For files that Spark reads, the position depends on how Spark splits them into
+tasks. Every read by position therefore uses a session that splits files the same way on any number of cores.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Tap:
             raise RunError(
                 f"the tap of the source `{self._source.name}` stopped",
                 detail=str(error).splitlines()[0],
-                hint="what it had landed is kept; it goes on from there when the flow starts again",
+                hint="the records written so far are kept; it resumes from there when the flow restarts",
             )
 
     def close(self) -> None:

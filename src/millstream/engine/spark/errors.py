@@ -98,7 +98,7 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         or "errors.SourceMissing:" in text
     ):
         return SourceMissing(
-            f"a file that was to be read is gone: {_file(text)}",
+            f"a file to be read is missing: {_file(text)}",
             detail=where,
             hint="put it back: files of a source must stay until they are read",
         )
@@ -116,7 +116,7 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         return MemoryExceeded(
             "an epoch brings more than 1 GiB of rows from Spark to this process at once",
             detail=where,
-            hint="let a view make fewer rows of one, or give sources a smaller max_rows",
+            hint="let views produce fewer rows per record, or give sources a smaller max_rows",
         )
     if condition.startswith("INVALID_DRIVER_MEMORY"):
         return EngineFailed("Spark cannot start with so little memory", detail=where, hint=_MORE_MEMORY)

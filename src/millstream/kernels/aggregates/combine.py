@@ -326,7 +326,7 @@ def _pack(m: Measure, accumulator: Any) -> str:
     try:
         packed = orjson.dumps(accumulator, option=orjson.OPT_SERIALIZE_NUMPY)
         if orjson.loads(packed) != accumulator:
-            msg = "it would come back from JSON as something else"
+            msg = "JSON would change its value"
             raise TypeError(msg)
         return packed.decode()
     except TypeError as error:

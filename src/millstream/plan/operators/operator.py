@@ -286,7 +286,7 @@ class Operator:
     # ---- types
 
     def bind_scans(self, types: ScanTypes, *, retract: bool) -> Bound:
-        """An operator over scans with its types, from those of the columns of the scans. `retract` asks for changes
+        """An operator over scans with its types, from those of the columns of the scans. `retract` requests changes
         that carry the old row.
         """
         raise NotImplementedError

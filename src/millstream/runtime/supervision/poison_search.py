@@ -137,7 +137,7 @@ class _Search:
     def all(self, error: MillstreamError) -> list[Culprit]:
         """Return all records that fail alone; the epoch as a whole fails with `error`."""
         if self._fails(0, 0) is not None:
-            raise self._as_a_whole(error, "the epoch fails also without any record")
+            raise self._as_a_whole(error, "the epoch fails even without any record")
         rows = len(self._rows)
         probes = np.linspace(0, rows - 1, PROBES).astype(int).tolist()
         if rows > PROBES and all(self._fails(i, i + 1) for i in probes):

@@ -187,7 +187,7 @@ class _Reading:
             if required is not None and not self.kept:
                 raise Unsupported(
                     f"NOT NULL of `{required}` is not supported: only the event time of a source can have it",
-                    hint=f"leave it out, and let views take the records that match: WHERE {required} IS NOT NULL",
+                    hint=f"leave it out, and let views select the records that match: WHERE {required} IS NOT NULL",
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
         c.expect("FROM", hint="FROM FILES('data/bids', format = 'json'), LOG('topic') or GENERATOR('nexmark', 'bid')")

@@ -1,7 +1,7 @@
-"""Reads JSON lines by byte ranges: tasks parse them with Arrow (`json_ranges.py`), and Spark's own parser decides about
-the doubtful ones.
+"""Reads JSON lines by byte ranges: tasks parse them with Arrow (`json_ranges.py`), and Spark's own parser reads the
+doubtful ones.
 
-Any cut of a file into ranges gives the same rows. The position of a row is its first byte in its file.
+The rows do not depend on how a file is divided into ranges. The position of a row is its first byte in its file.
 """
 
 from __future__ import annotations
