@@ -114,5 +114,5 @@ def _same(batches: Iterator[Any]) -> Iterator[Any]:
 def _quietly(work: Callable[[], None]) -> None:
     try:
         work()
-    except Exception:  # noqa: BLE001 - what Spark says while it goes must not hide what was found
+    except Exception:  # noqa: BLE001 - an error while Spark stops must not hide the findings
         return

@@ -25,7 +25,7 @@ def print_result(result: Result, form: str) -> None:
     """The answer to a query."""
     print_warnings(result.warnings)
     table = result.to_arrow()
-    columns = [python_values(c) for c in table.columns]  # by place: two columns may have one name
+    columns = [python_values(c) for c in table.columns]  # by position: two columns may have one name
     print_rows(result.columns, [list(row) for row in zip(*columns, strict=True)], form)
 
 

@@ -345,7 +345,7 @@ class _Reading:
         self.cursor.at = self.cursor.end
         return statement
 
-    # ------------------------------------------------------------ questions and orders
+    # ------------------------------------------------------------ queries and commands
 
     def _subscribe(self) -> Statement:
         c = self.cursor
@@ -449,7 +449,7 @@ class _Reading:
         if spelling.count("<") + spelling.count("(") > _DEEPEST_TYPE:
             c.fail(f"the type of {what} has more than {_DEEPEST_TYPE} brackets")
         try:
-            sqlglot.parse_one(spelling, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
+            sqlglot.parse_one(spelling, into=exp.DataType, dialect="spark")  # a type, and nothing after it
             spelling = without_lengths(spelling) if self.kept else spelling
             (field,) = Schema.parse(f"x {spelling}")
         except Unsupported as error:

@@ -164,7 +164,7 @@ class StoreConformance:
                 while not done.is_set():
                     row = store.query(sql).to_pylist()[0]
                     pairs.append((row["a"], row["b"]))
-            except BaseException as error:  # noqa: BLE001 - told by the test
+            except BaseException as error:  # noqa: BLE001 - reported by the test
                 failures.append(error)
 
         threads = [threading.Thread(target=look) for _ in range(2)]
