@@ -111,7 +111,7 @@ class Engine:
         except MillstreamError as error:
             if not epoch.is_spread or not self.graph.uses_spark or not is_of_rows(error):
                 raise
-        with translated(self._log):  # a row failed: only the driver can find and quarantine it
+        with translated(self._log):  # a row failed: only the driver can tell which, and set it apart
             return _Epoch(self, version, given, may_spread=False).run()
 
     def _examined(self, given: EpochInput) -> bool:
@@ -361,7 +361,7 @@ class _Epoch:
         self._count_poison(name)
 
     def _take_natively(self, name: str) -> bool:
-        """Read and combine a slice without Spark's readers, if that is possible."""
+        """Take in a slice without Spark's readers, if that is possible."""
         native = self._native(name)
         if native is None:
             return False

@@ -1,8 +1,8 @@
 """Slices that the driver or a task can read itself, as Arrow batches, without Spark's readers.
 
 A slice is native if each of its forms is: JSON lines in plain files or byte ranges, rows in memory, and ranges that a
-Python function reads. Lines of JSON that Arrow might read differently from Spark are not among the rows. They are
-**doubtful**: they are sent to the driver, and Spark's parser reads them there.
+Python function reads. Lines of JSON that only Spark may judge are not among the rows. They are **doubtful**: they reach
+the driver, and Spark's parser decides about them there.
 """
 
 from __future__ import annotations
