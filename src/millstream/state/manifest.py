@@ -9,8 +9,8 @@ A step with many has its older runs in manifests, which are never changed, and o
     {"hot": {"manifests": [{"file": "hot/000000000042-1.runs", "crc": 2774893043, "bytes": 40312, "expired": 17}],
              "runs": [...]}}
 
-So the size of an epoch's row, and the work to write it, depend on what the epoch has changed. `expired` is the
-watermark up to which batches of the manifest have been dropped since it was written; null: none.
+So the row of an epoch, and the work to write it, follow what the epoch has changed. `expired` is the watermark up to
+which batches of the manifest have been dropped since it was written; null: none.
 """
 
 from __future__ import annotations

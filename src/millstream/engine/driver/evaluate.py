@@ -102,7 +102,7 @@ class _Halving:
         if self._found > MOST:
             raise UserCodeFailed(
                 f"more than {MOST} rows of one epoch fail: {said(error)}",
-                detail="with so many failures, the expression is considered wrong, not the rows",
+                detail="so many failures are taken for a fault of the expression, not of the rows",
                 hint="correct the expression, e.g. with try_cast or try_divide, or filter such rows out",
             ) from error
         if self._policy == NULL:

@@ -29,7 +29,7 @@ _OF_A_TASK = re.compile(r"\.?(\d{12})-\d+-\d+-\d+\.arrow(\.tmp)?")
 
 
 class Upkeep:
-    """Removes the state files of one flow once nothing can need them."""
+    """Removes the state files of one flow once nobody can need them."""
 
     def __init__(
         self, state: Storage, *, keep: int = KEPT_VERSIONS, is_pinned: Callable[[str], bool] = lambda _: False
@@ -60,22 +60,20 @@ class Upkeep:
         return gone
 
     def _delete_quietly(self, files: Iterable[str]) -> None:
-        """Delete files in a thread. The next start deletes those that remain after a failure or the end of the
-        process.
-        """
+        """Delete files in a thread. What a failure, or the end of the process, leaves there goes at the next start."""
         with suppress(OSError, MillstreamError):
             self._state.delete(files)
 
     def _sweep(self, epoch: int, version: Version) -> None:
-        """Find files of tasks that the driver does not know of: a lost or repeated attempt left them."""
+        """Find the files that tasks wrote and the driver never learned of: a lost or repeated attempt left them."""
         for file in self._state.names().difference(version.files, self._last):
             name = _OF_A_TASK.fullmatch(file.rpartition("/")[2])
             if name is not None and int(name[1]) < epoch:
                 self._last.setdefault(file, int(name[1]))
 
     def tidy(self, version: Version) -> None:
-        """Called at the start: files that this version does not name are removed as soon as they are old enough. (Files
-        that no version names were removed before, by `recovery.reconcile`.)
+        """Called at the start: what is there and not named by this version goes as soon as it is old enough. (What no
+        version names was removed before, by `recovery.reconcile`.)
         """
         self._leftovers = self._state.names() - version.files
 

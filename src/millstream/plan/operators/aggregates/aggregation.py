@@ -32,7 +32,7 @@ from millstream.plan.operators.operator import (
 from millstream.plan.parts import Measure
 
 ORDERED = frozenset({"first", "last", "first_of", "last_of", "collect", "user", "sample"})
-"""Aggregates whose result depends on the order of records with equal event time, or distinguishes such records."""
+"""Aggregates whose answer depends on the order of records with equal event time, or tells such records apart."""
 
 _GROWING = {
     "collect": "collect keeps every value",
@@ -80,7 +80,7 @@ class Aggregation(Operator):
 
     @property
     def keeps_records(self) -> bool:
-        """Whether it keeps rows individually."""
+        """Whether it keeps rows one by one."""
         return self.corrected or isinstance(self.window, CountWindow)
 
     @property
@@ -101,7 +101,7 @@ class Aggregation(Operator):
 
     @property
     def needs_positions(self) -> bool:
-        """Some aggregate depends on the order of rows, or rows are kept individually."""
+        """Some aggregate goes by the order of rows, or rows are kept one by one."""
         return self.keeps_records or any(m.kind in ORDERED for m in self.measures)
 
     @property
@@ -133,7 +133,7 @@ class Aggregation(Operator):
 
     @property
     def append_only(self) -> bool:
-        """It emits once, when a window closes."""
+        """It answers once, when a window closes."""
         return self.by_slices and self.windowing.trigger == ON_CLOSE and self.windowing.answers_once
 
     @property
