@@ -1,4 +1,4 @@
-"""Manifests: the runs of a step, and the batches of each, in files next to the runs.
+"""Manifests: the runs of a step, and the batches of each, in files beside the runs.
 
 The store keeps a version in the row of its epoch. A step with few batches is there as a list of its runs:
 
