@@ -195,7 +195,7 @@ def test_a_call_that_fails_for_good_stops_the_flow_or_sets_rows_apart(tmp_path: 
 
 def test_answers_of_a_wrong_shape_are_failures(tmp_path: Path) -> None:
     for answer, said in (
-        ([{"twice": 1}, {"twice": 2}], "it returned 2 results for 1 keys"),
+        ([{"twice": 1}, {"twice": 2}], "2 answers were given to 1 questions"),
         ([{"once": 1}], "a row has no column `once`"),
         ([("x", "y")], "the column `twice` is int64, but the value is a str"),
     ):

@@ -39,7 +39,7 @@ def answered(operator: AsyncLookup, questions: pl.DataFrame, folder: Path, epoch
         fresh = answers(operator, new, asked(operator, lookup_keys(operator, new)))
         known = fresh if known is None else pl.concat([known, fresh], how="vertical_relaxed")
         _write(path, known)
-    assert known is not None, "there are lookups"
+    assert known is not None, "there are questions"
     return known.join(questions, on=KEY, how="semi", maintain_order="left")
 
 
@@ -86,7 +86,7 @@ def _named(what: AsyncLookup, error: Exception) -> Exception:
 def _aligned(what: AsyncLookup, given: Any, count: int) -> list[Any]:
     found = list(given)
     if len(found) != count:
-        msg = f"it returned {len(found)} results for {count} keys"
+        msg = f"{len(found)} answers were given to {count} questions"
         raise ValueError(msg)
     return found
 

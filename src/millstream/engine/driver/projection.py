@@ -61,7 +61,7 @@ def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
         elif isinstance(part, Batches):
             frame = prelude.mapped(frame, part)
         else:
-            raise Unsupported(f"a stored table cannot be joined after a stateful step: `{part.table}`")
+            raise Unsupported(f"a stored table cannot be joined behind a step that keeps state: `{part.table}`")
     if op is None:
         return frame
     found = collected(frame)

@@ -11,8 +11,8 @@ from millstream.plan.parts import Project
 from millstream.plan.plan import Plan, PlannedView
 
 NO_SOURCE = "no source feeds it"
-EXPANDED = "its input expands an array, or passes through a Python function over batches"
-ORDER = "it depends on the order of rows, which the operator before it does not keep"
+EXPANDED = "its input passes an array that is expanded, or a Python function over batches"
+ORDER = "it depends on the order of rows that another operator gives"
 
 
 def driver_reasons(plan: Plan) -> dict[str, str]:
@@ -34,7 +34,7 @@ def _reason(plan: Plan, view: PlannedView, reasons: dict[str, str]) -> str | Non
     for take in (t for side in operator.sides for t in side.takes):
         producer = plan.view(take.view).operator
         if not producer.feeds:
-            continue  # it runs before the others, and the driver computes the expressions over its rows
+            continue  # it runs before the others, and the driver computes what is taken of it
         if take.view in reasons:
             return f"its input comes from {_named(producer)}, which runs there"
         if operator.order_matters and not producer.orders_rows:
