@@ -18,15 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.connect.files.problems import gone
 from millstream.connect.forms import FilePart, SparkFormat
-from millstream.errors import SourceUnreadable
+from millstream.errors import SourceMissing, SourceUnreadable
 from millstream.model.types.schema import Schema
 
 TASK_ROWS = 4_000_000
 """About as many rows as one task reads."""
 BATCH_ROWS = 1 << 17
-"""Rows of a batch: enough for one combination of keys to pay, few enough for the cache."""
+"""Rows of a batch."""
 FILE_SHIFT = 36
 """The number of a file begins at this bit of a position."""
 
@@ -73,7 +72,7 @@ class ParquetShare:
                     yield from self._placed(pa.Table.from_batches([batch]), position).to_batches()
                     position += batch.num_rows
             except FileNotFoundError:
-                raise gone(group.path) from None
+                raise SourceMissing(f"a file that was to be read is gone: {group.path}") from None
             except (pa.ArrowException, OSError) as error:
                 raise SourceUnreadable(
                     f"the file {group.path} cannot be read as the source says", detail=str(error)[:300]
