@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
     from millstream.sql.catalog import Catalog
     from millstream.store.duckdb import DuckStore
 
+_OPEN: weakref.WeakSet[Home] = weakref.WeakSet()
+"""The homes of this process that have not been closed."""
+
 
 class Home:
     """A directory that holds everything flows persist. One process owns it at a time; others read through the owner.
@@ -90,6 +95,7 @@ class Home:
         self._reviving = threading.Lock()
         self._deployment: Deployment | None = None
         self._own_session: Session | None = None
+        _OPEN.add(self)
 
     @property
     def path(self) -> Path:
@@ -325,7 +331,8 @@ class Home:
         return checkpoint.save(self.open_home.state, self.store, self.log, name, self.clock.now(), to=folder)
 
     def close(self) -> None:
-        """Stop the flows and release the home."""
+        """Stop the flows and release the home. A home that is open when Python exits is closed then."""
+        _OPEN.discard(self)
         if self._deployment is not None:
             self._deployment.close()
         self.open_home.stop_flows()
@@ -349,3 +356,13 @@ class Home:
         from millstream.serve.local import LocalServer
 
         self._server = LocalServer(self.path, self)
+
+
+def _close_all() -> None:
+    for home in list(_OPEN):
+        with suppress(Exception):  # the next process that opens it recovers
+            home.close()
+
+
+# Not `atexit`: it runs after thread pools have shut down, and the epoch that is under way may still need one.
+threading._register_atexit(_close_all)  # type: ignore[attr-defined]
