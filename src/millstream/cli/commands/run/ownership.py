@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.cli.commands.run import Shows
+    from millstream.cli.commands.run.run import Shows
     from millstream.cli.signals import Stop
     from millstream.home import Home
     from millstream.model.flow import Flow

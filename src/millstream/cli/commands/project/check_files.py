@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlglot import exp
 
-from millstream.cli.commands.check import Report
+from millstream.cli.commands.project.check import Report
 from millstream.cli.shell.shell import read_file
 from millstream.connect.registry import columns_of
 from millstream.errors import DuplicateName, MillstreamError, Origin
