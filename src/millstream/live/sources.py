@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millstream.connect.nexmark_source import nexmark
 from millstream.connect.registry import columns_of
 from millstream.errors import DefinitionError, SchemaError, UnknownName
 from millstream.live.tables.constraints import check_keyable
 from millstream.model.python.function import Function
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema, ddl_type
-from millstream.nexmark import nexmark
 from millstream.sql.catalog import Catalog, schema_of
 from millstream.sql.connectors import connector_of, table_of, topic_name, topic_of
 from millstream.sql.parse.statement_values import Create, CreateFunction, CreateSink, CreateSource, CreateTable
