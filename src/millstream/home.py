@@ -256,7 +256,7 @@ class Home:
         A failed view raises ViewFailed. With ``failed_views="warn"``, its last rows are returned with a warning.
         """
         status.checked_failed_views(failed_views)
-        query = read_query(sql, self.store.tables())
+        query = read_query(sql, self.store.tables(), dialect=self.store.dialect)
         warnings = self.open_home.warnings_for(query.tables, failed_views)
         as_of: AsOf = {}
         table = self.store.query(query.sql, apart=query.apart, as_of=as_of)

@@ -150,7 +150,7 @@ def _token(owner: HomeOwner | None) -> int:
 
 
 def _answered(store: DuckStore, sql: str, failed_views: str) -> Result:
-    translated = read_query(sql, store.tables())
+    translated = read_query(sql, store.tables(), dialect=store.dialect)
     warnings = warnings_for(store, {}, translated.tables, SystemClock().now(), failed_views)
     as_of: AsOf = {}
     table = store.query(translated.sql, apart=translated.apart, as_of=as_of)
