@@ -30,6 +30,7 @@ from millstream.kernels.outcome import Dropped, OperatorClock, Outcome, State, n
 from millstream.kernels.scan_input import Role
 from millstream.kernels.windows.late_replay import check, recomputed, windows_of
 from millstream.model.reserved import OP
+from millstream.model.types.unknown_column import missing_column
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
 from millstream.plan.parts import Op, Project
@@ -290,10 +291,7 @@ class EpochDriver:
         columns = list(operator.columns)
         missing = [n for n in columns if n not in rows.column_names]
         if missing:
-            raise Unsupported(
-                f"the table `{name}` has no column `{missing[0]}`",
-                detail="it has: " + ", ".join(rows.column_names),
-            )
+            raise missing_column(Unsupported, f"the table `{name}`", missing[0], rows.column_names)
         typed = rows.select(columns).cast(pa.schema(list(zip(columns, operator.types, strict=True))))
         return polars(typed).select(pl.lit("+I").alias(OP), *columns)
 
