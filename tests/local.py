@@ -169,7 +169,7 @@ class _LocalWork:
                     continue
                 future = self.input.now + source.options.future_bound.micros
                 known = self.input.newest.get(source.name)
-                self.driver.taken(scan, take_in(frame, self.driver.roles(scan), future, known))
+                self.driver.add_intake(scan, take_in(frame, self.driver.roles(scan), future, known))
         if self.shards > 1:
             self._spread(frames)
         self.driver.operators()
@@ -240,7 +240,7 @@ class _LocalWork:
                 parcels += self._evaluated(task_of_level.run(iter(mine), s, next(attempts)), level, routes, s)
         results = opened(parcels, files)
         for scan, _ in frames:
-            driver.taken(scan, results.intakes.get(scan.id, Intake()))
+            driver.add_intake(scan, results.intakes.get(scan.id, Intake()))
         driver.received(graph, results, self.shards)
 
     def _evaluated(

@@ -172,7 +172,7 @@ class _SimulatedTasks:
             results = opened(self._parcels, engine.state.changes)
         with self._part("version"):
             for scan in engine.plan.scans:
-                driver.taken(scan, results.intakes[scan.id])
+                driver.add_intake(scan, results.intakes[scan.id])
             driver.received(engine.graph, results, self._shards)
             driver.operators()
         return driver.out

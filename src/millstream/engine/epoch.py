@@ -320,7 +320,7 @@ class _Epoch:
             intake = results.intakes.get(scan.id, Intake())
             self.out.placements[scan.id] = SPREAD
             placement.learn(scan.id, intake.tally.rows, results.partials.get(scan.id, 0))
-            self.driver.taken(scan, intake)
+            self.driver.add_intake(scan, intake)
         for source in sources:
             self._count_poison(source)
         self.driver.received(graph, results, routes.shards)
@@ -357,7 +357,7 @@ class _Epoch:
                 self._release(name)
                 self._source(name)
                 return
-            self.driver.taken(scan, intake)
+            self.driver.add_intake(scan, intake)
         self._count_poison(name)
 
     def _take_natively(self, name: str) -> bool:
@@ -382,7 +382,7 @@ class _Epoch:
                 rows = polars(collected(self._rows(scan, native.doubtful())))
                 intake.add(take_in(rows, task.roles, task.future, task.known))
             self.out.placements[scan.id] = where
-            self.driver.taken(scan, intake)
+            self.driver.add_intake(scan, intake)
         self._count_poison(name)
         return True
 

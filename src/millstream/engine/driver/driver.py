@@ -66,7 +66,7 @@ class EpochDriver:
         self._done: set[int] = set()
         """The operators that have been run."""
         self.late: list[tuple[Scan, Role]] = []
-        self.handed: dict[str, pl.DataFrame] = {}
+        self.operator_changes: dict[str, pl.DataFrame] = {}
         """By view: the changes of its operator, if it feeds others."""
         self.errors = Errors()
         self.services = DriverServices(plan, expressions, answers, epoch_input.number, self._set_aside)
@@ -116,7 +116,7 @@ class EpochDriver:
             post = view.post
             self.out.replayed = table if post is None else paired(view, self.expressions.computed([post], table))
 
-    def taken(self, scan: Scan, intake: Intake) -> None:
+    def add_intake(self, scan: Scan, intake: Intake) -> None:
         """Add the intake of a scan."""
         if not scan.ops:
             self.out.tallies[scan.source] = intake.tally
@@ -226,7 +226,7 @@ class EpochDriver:
         if operator.follows is not None:
             return {"rows": self._table(operator, operator.follows)}
         sides = zip(operator.side_names, operator.sides, strict=False)
-        return {name: self._came(view, side) for name, side in sides}
+        return {name: self._side_changes(view, side) for name, side in sides}
 
     def _deliver(self, i: int, view: PlannedView) -> None:
         """Pass the changes of an operator to its view and to downstream operators."""
@@ -237,7 +237,7 @@ class EpochDriver:
         if changed:
             changes = changed[0] if len(changed) == 1 else pl.concat(changed, how="vertical_relaxed")
             if i in self.final:
-                self.handed[view.name] = changes
+                self.operator_changes[view.name] = changes
             elif view.operator.appends:
                 self._appended(view, changes)
             else:
@@ -254,14 +254,14 @@ class EpochDriver:
         hidden = [pl.col("$ts").cast(pl.Datetime("us", "UTC"))] if "$ts" in view.hidden else []
         table = rows.select(pl.lit("+I").alias(OP), *view.columns, *hidden).to_arrow()
         if view.inner:
-            self.handed[view.name] = polars(table)
+            self.operator_changes[view.name] = polars(table)
         else:
             self.out.changes[view.name] = self.out.stored[view.name] = table
 
     def _changed(self, view: PlannedView, changes: pl.DataFrame) -> None:
         """Changes after the view's projection."""
         if view.name in self._inputs:
-            self.handed[view.name] = changes
+            self.operator_changes[view.name] = changes
         if view.inner:
             return
         final = self.post(view, changes.to_arrow())
@@ -295,21 +295,21 @@ class EpochDriver:
         typed = rows.select(columns).cast(pa.schema(list(zip(columns, operator.types, strict=True))))
         return polars(typed).select(pl.lit("+I").alias(OP), *columns)
 
-    def _came(self, view: PlannedView, side: Side) -> pl.DataFrame | None:
+    def _side_changes(self, view: PlannedView, side: Side) -> pl.DataFrame | None:
         """The changes that arrived at one side of an operator."""
-        found = [rows for take in side.takes if (rows := self.taken_by(view, take)) is not None]
+        found = [rows for take in side.takes if (rows := self.changes_for(view, take)) is not None]
         if len(found) < 2:
             return found[0] if found else None
         return pl.concat([f.select(OP, *side.columns) for f in found], how="vertical_relaxed")
 
-    def taken_by(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
+    def changes_for(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
         """The changes of another operator that an operator takes; None if there are none."""
-        changes = self.handed.get(take.view)
+        changes = self.operator_changes.get(take.view)
         if changes is not None and take.ops:
-            changes = self._taken_of(view, take, changes)
+            changes = self._projected(view, take, changes)
         return changes if changes is not None and len(changes) else None
 
-    def _taken_of(self, view: PlannedView, take: Take, changes: pl.DataFrame) -> pl.DataFrame:
+    def _projected(self, view: PlannedView, take: Take, changes: pl.DataFrame) -> pl.DataFrame:
         only = take.ops[0] if len(take.ops) == 1 else None
         names = only.renames if isinstance(only, Project) else None
         if names is None:
