@@ -45,14 +45,13 @@ from millstream.runtime.supervision.lease import HomeLock
 from millstream.runtime.supervision.run import Run
 from millstream.runtime.supervision.supervisor import SET_APART, Restarts
 from millstream.sql.query.store_query import read_query
-from millstream.store.port import AsOf, epochs_read
+from millstream.store.port import AsOf, Store, epochs_read
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
     from millstream.live.session import Session
     from millstream.serve.local import LocalServer
     from millstream.sql.catalog import Catalog
-    from millstream.store.duckdb import DuckStore
 
 _OPEN: weakref.WeakSet[Home] = weakref.WeakSet()
 """The homes of this process that have not been closed."""
@@ -118,7 +117,7 @@ class Home:
         return self.open_home.tables
 
     @property
-    def store(self) -> DuckStore:
+    def store(self) -> Store:
         """The store. It is opened on first use."""
         return self.open_home.store
 

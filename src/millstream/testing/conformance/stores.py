@@ -219,6 +219,51 @@ class StoreConformance:
         assert not again.table_versions() and again.writer_state("items", "w").epoch == -1
         again.close()
 
+    # ------------------------------------------------------------ flows, views and the catalog
+
+    def test_flows_and_views_are_listed_and_forgotten(self, tmp_path: Path) -> None:
+        """Also after a restart. A forgotten flow leaves a generation behind."""
+        store, token = self._begun(tmp_path)
+        rows = changes(SEEN, (ChangeOp.INSERT, 1), (ChangeOp.INSERT, 2))
+        store.commit(epoch(1, token, changes={"seen": rows}))
+        store.close()
+        again = self.open(tmp_path)
+        assert again.flows() == [FLOW] and again.fingerprints(FLOW) == {"totals": "v1", "seen": "v2"}
+        listed = {v["view"]: (v["flow"], v["rows"], v["late"]) for v in again.views()}
+        assert listed == {"totals": (FLOW, 0, 0), "seen": (FLOW, 2, 0)}
+        assert again.flow_of_view("SEEN") == again.flow_of_view("totals$late") == FLOW
+        assert again.flow_of_view("nothing") is None
+        again.forget_view("Seen", FLOW)
+        assert set(again.tables()) & {"seen", "totals"} == {"totals"} and again.members(FLOW) == {"totals"}
+        before = again.generation(FLOW)
+        again.forget_flow(FLOW)
+        assert again.flows() == [] and again.views() == [] and again.last(FLOW) is None
+        assert again.generation(FLOW) > before
+        again.close()
+
+    def test_failures_are_kept_until_the_flow_runs_again(self, tmp_path: Path) -> None:
+        """Also after a restart."""
+        store, _ = self._begun(tmp_path)
+        assert store.failures() == {}
+        store.note_failure(FLOW, "failed: no such file")
+        store.close()
+        again = self.open(tmp_path)
+        assert again.failures() == {FLOW: "failed: no such file"}
+        again.note_failure(FLOW, None)
+        assert again.failures() == {}
+        again.close()
+
+    def test_the_last_catalog_is_kept(self, tmp_path: Path) -> None:
+        """Also after a restart."""
+        store = self.open(tmp_path)
+        assert store.kept_catalog() is None
+        for content in (b"one", b"two \xff"):
+            store.keep_catalog(content)
+        store.close()
+        again = self.open(tmp_path)
+        assert again.kept_catalog() == b"two \xff"
+        again.close()
+
     def test_a_copy_is_as_of_one_epoch(self, tmp_path: Path) -> None:
         """Nothing is committed during the copy."""
         (tmp_path / "store").mkdir()
