@@ -128,18 +128,21 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
 
 
 def _of_task(text: str, where: str | None) -> MillstreamError | None:
-    """The error that a task has met in user code, or in the state of its flow."""
+    """The error that a task has met in user code, in the state of its flow, or in a file of a source."""
     if "UserCodeFailed:" in text or "millstream.errors.UserCodeFailed" in text:
         called = re.search(r"UserCodeFailed: ([^\n]+)", text)
         message = called[1] if called else "user code failed"
         return UserCodeFailed(message, detail=where, hint="fix the function and start again")
-    said = re.search(r"millstream\.errors\.(HomeDamaged|StorageFailed): ([^\n]+)((?:\n  [^\n]+)*)", text)
+    said = re.search(
+        r"millstream\.errors\.(HomeDamaged|StorageFailed|SourceUnreadable): ([^\n]+)((?:\n  [^\n]+)*)", text
+    )
     if said is None:
         return None
     more = [line.strip() for line in said[3].splitlines() if line.strip()]
     hint = next((m.removeprefix("hint: ") for m in more if m.startswith("hint: ")), None)
     detail = next((m for m in more if not m.startswith("hint: ")), None)
-    return {"HomeDamaged": HomeDamaged, "StorageFailed": StorageFailed}[said[1]](said[2], detail=detail, hint=hint)
+    kinds = {"HomeDamaged": HomeDamaged, "StorageFailed": StorageFailed, "SourceUnreadable": SourceUnreadable}
+    return kinds[said[1]](said[2], detail=detail, hint=hint)
 
 
 def _message(condition: str, text: str) -> str:
