@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.doctor_spark import check_storage
+from millstream.cli.commands.machine.doctor_spark import check_storage
 from millstream.engine.spark import executor_checks
 from millstream.engine.spark.executor_checks import check_executors
 from millstream.state.local_storage import LocalStorage

@@ -18,6 +18,7 @@ from millstream.log.topic import Topic
 from millstream.model.connector import Connector
 from millstream.model.connectors import LogTopic, SparkStream
 from millstream.model.types.schema import Schema
+from millstream.model.types.unknown_column import missing_column
 
 
 class LogSource(SourceBase):
@@ -118,9 +119,11 @@ def _check(topic: Topic, schema: Schema) -> None:
     for field in schema:
         index = topic.schema.get_field_index(field.name)
         if index < 0:
-            raise SourceUnreadable(
-                f"the topic `{topic.name}` has no column `{field.name}`",
-                detail="it has: " + ", ".join(topic.schema.names),
+            raise missing_column(
+                SourceUnreadable,
+                f"the topic `{topic.name}`",
+                field.name,
+                topic.schema.names,
                 hint="correct the schema of the source",
             )
         actual = topic.schema.field(index).type

@@ -189,6 +189,7 @@ def register(
     guarantee: SinkGuarantee | None = None,
     unnamed: str = "",
     doc: str = "",
+    place: str = "",
     follow: Callable[[SourceContext], SourcePort | None] | None = None,
     offline: OfflineChecks | None = None,
     columns: Callable[[Connector, Log | None], Schema | None] | None = None,
@@ -196,9 +197,10 @@ def register(
     """Register a connector, so that `millstream.connector(name, ...)` and ``FROM name(...)`` in SQL know it.
 
     `source` and `sink` open one from its context, whose `options` are checked and complete; usually they are classes.
-    `options` are those of both unless a sink has others; `unnamed` is the one that a value without a name is for. A
-    sink declares its `guarantee` here, or as an attribute of its class if that is a `SinkBase`. A package calls this
-    from a function that it names in the entry-point group ``millstream.connectors``.
+    `options` are those of both unless a sink has others; `unnamed` is the one that a value without a name is for. SHOW
+    calls it `place`, with that value for ``{}`` (``the database {}``); by default its name. A sink declares its
+    `guarantee` here, or as an attribute of its class if that is a `SinkBase`. A package calls this from a function that
+    it names in the entry-point group ``millstream.connectors``.
     """
     if source is None and sink is None:
         raise DefinitionError(f"the connector `{name}` has neither a source nor a sink")
@@ -213,6 +215,7 @@ def register(
         guarantee=None if sink is None else guarantee,
         doc=doc,
         example=f"{name.upper()}(" + ", ".join(f"{o.name} = ..." for o in options if o.required) + ")",
+        place=place,
     )
     connector_declarations.declare(system)
     add(ConnectorEntry(system, source, sink, follow, offline, columns))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from millstream.errors import QueryError, ViewNotFound
 from millstream.model.reserved import OF
 from millstream.model.types.duckdb_values import MONTHS
+from millstream.model.types.unknown_column import no_column
 
 
 def explained(message: str) -> QueryError:
@@ -102,7 +103,7 @@ def _no_column(match: re.Match[str]) -> QueryError:
     near = [n for n in re.findall(r'"([^"]+)"', match[2] or "") if not n.startswith(OF)]
     close = difflib.get_close_matches(match[1].lower(), [n.lower() for n in near], n=1)
     return QueryError(
-        f"there is no column `{match[1]}`",
+        no_column(match[1]),
         hint=f"did you mean `{close[0]}`?"
         if close
         else "DESCRIBE name lists the columns; a string is written in single quotes",

@@ -33,7 +33,7 @@ class Searchable(Protocol):
     """What the search requires of an engine in addition to running epochs."""
 
     def run(self, version: Version, epoch_input: Any) -> Any:
-        """Run an epoch with ``given.only`` of its records, and without those in ``given.without``."""
+        """Run an epoch. Its input may name the `only` records to read, and records to leave out (`without`)."""
         ...
 
     def places(self, epoch_input: Any) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:

@@ -55,31 +55,9 @@ FIRST = ("SELECT", "CREATE", "INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE", "C
          "DESCRIBE", "SHOW", "DROP", "PAUSE", "RESUME", "SET", "WITH", "VALUES")  # fmt: skip
 
 
-class _Any:
-    """Holds every name: functions that are not known here may be known where the statement runs."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
-ANY = _Any()
-
-
 def read(text: Text, *, functions: Container[str] = ()) -> list[Statement]:
     """The statements of a text. The first mistake is raised."""
     return [statement(p, functions=functions) for p in split(text)]
-
-
-def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
-    """The statements of a text that can be read, and what is wrong with the others."""
-    statements: list[Statement] = []
-    wrong: list[MillstreamError] = []
-    for piece in split(text):
-        try:
-            statements.append(statement(piece, functions=ANY))
-        except MillstreamError as error:
-            wrong.append(error)
-    return statements, wrong
 
 
 def statement(piece: StatementText, *, functions: Container[str] = (), kept: bool = False) -> Statement:

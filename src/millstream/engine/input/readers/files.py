@@ -12,11 +12,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.forms import ByteRange, FilePart, FileSet
-from millstream.connect.port import DAMAGED, MISTYPED, UNPARSABLE
+from millstream.connect.port import DAMAGED, UNPARSABLE
 from millstream.connect.text_lines import LINES, is_plain, is_uncompressed, lines
 from millstream.engine.input.readers import native_json
 from millstream.engine.input.readers.arrow_rows import local
-from millstream.engine.input.readers.columns import CORRUPT, TEXT_OPTIONS, FormRead, Wanted, ddl, from_text, literal
+from millstream.engine.input.readers.columns import (
+    CORRUPT,
+    TEXT_OPTIONS,
+    FormRead,
+    Wanted,
+    ddl,
+    from_text,
+    lines_read,
+    literal,
+    parser_error,
+)
 from millstream.engine.input.readers.parquet_groups import FILE_SHIFT
 from millstream.model.reserved import folded
 from millstream.model.types.schema import Schema, ddl_type
@@ -96,7 +106,7 @@ def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequenc
         # naming every column here keeps the reader from skipping some: whether a record is bad does not depend on the
         # views
         nulls = [f"`{n}` IS NULL" for n in schema.names]
-        bad = cause(schema) if kept else f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
+        bad = parser_error(_all_null(schema)) if kept else f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
     file = _FILE
     if any(folded(n) == _FILE for n in schema.names):
         frame, file = frame.withColumn(_OWN_FILE, frame.metadataColumn(_FILE)), f"`{_OWN_FILE}`"
@@ -147,18 +157,7 @@ def parsed(
     columns = [f"`$record`.`{n}` AS `{n}`" for n in (*wanted.schema.names, "$corrupt")]
     kept = [f"`{c}`" for c in ("$wrong", "$raw", *system)]
     frame = frame.selectExpr(*kept, from_text(format, wanted.schema)).selectExpr(*kept, *columns)
-    return FormRead(
-        frame,
-        f"IF(`$wrong` <> 0, `$wrong`, {cause(wanted.schema)})",
-        part=part,
-        position=position,
-        where="`$file`",
-        block="0L",
-        line="`$line`",
-        raw="coalesce(`$raw`, `$corrupt`)",
-        scanned=True,
-        plain=False,
-    )
+    return lines_read(frame, _all_null(wanted.schema), part=part, position=position)
 
 
 def _broken(spark: SparkSession, wanted: Wanted, files: Sequence[FilePart]) -> FormRead:
@@ -194,10 +193,8 @@ def _shown(path: str) -> str:
     return readable(os.fsencode(path))
 
 
-def cause(schema: Schema) -> str:
-    """SQL for the cause of an error in a record that Spark has parsed."""
-    nulls = " AND ".join(f"`{n}` IS NULL" for n in schema.names)
-    return f"IF(`$corrupt` IS NULL, 0, IF({nulls}, {UNPARSABLE}, {MISTYPED}))"
+def _all_null(schema: Schema) -> str:
+    return " AND ".join(f"`{n}` IS NULL" for n in schema.names)
 
 
 def _position(uris: Sequence[tuple[int, str]], file: str, row: str) -> str:

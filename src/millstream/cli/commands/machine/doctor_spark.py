@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.check_result import BROKEN, OK, CheckResult
+from millstream.cli.commands.machine.check_result import BROKEN, OK, CheckResult
 from millstream.cli.output import format_seconds, plural
 from millstream.errors import MillstreamError, plain
 from millstream.settings import SPARK_MASTER, find

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.check_result import BROKEN, LOW, OK, CheckResult
-from millstream.cli.doctor_spark import check_spark, check_storage
+from millstream.cli.commands.machine.check_result import BROKEN, LOW, OK, CheckResult
+from millstream.cli.commands.machine.doctor_spark import check_spark, check_storage
 from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import home_option, master_option, state_option
 from millstream.cli.output import plural

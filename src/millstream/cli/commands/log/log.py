@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import orjson
 
-from millstream.cli import topic_lag
-from millstream.cli.append_lines import CHUNK, chunks, create_topic, fitting, parsed, refused
+from millstream.cli.commands.log import topic_lag
+from millstream.cli.commands.log.append_lines import CHUNK, chunks, create_topic, fitting, parsed, refused
 from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import DurationType, F, format_option, home_option, yes_option
 from millstream.cli.output import FORMATS, plural, print_listing, print_rows

@@ -85,7 +85,7 @@ def command(
       millstream run flow.py --master spark://host:7077 --state s3://bucket/prefix
     """  # noqa: D301 - click reads the control character \b
     if flow_file.suffix == ".sql":
-        from millstream.cli.run_sql import run_sql
+        from millstream.cli.commands.run.run_sql import run_sql
 
         run_sql(
             flow_file,
@@ -100,9 +100,9 @@ def command(
         )
         return
 
+    from millstream.cli.commands.run.ownership import TakeoverGap, owned
     from millstream.cli.flow_file import load
     from millstream.cli.meter import Meter
-    from millstream.cli.ownership import TakeoverGap, owned
     from millstream.cli.signals import stop_on_signals
 
     loaded = load(flow_file, name)

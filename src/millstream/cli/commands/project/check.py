@@ -32,7 +32,7 @@ def command(files: tuple[Path, ...], form: str) -> int:
       millstream check sources.sql views.sql      in this order, as if they were one file
       millstream check flow.sql --format json     for an editor or a build
     """  # noqa: D301 - click reads the control character \b
-    from millstream.cli.check_files import Checking
+    from millstream.cli.commands.project.check_files import Checking
 
     report = Report()
     checking = Checking(report)

@@ -29,7 +29,7 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
       millstream repair --yes
       millstream repair --rebuild auctions --yes      empty its views and recompute them
     """  # noqa: D301 - click reads the control character \b
-    from millstream.cli.commands.checkpoint import check_home
+    from millstream.cli.commands.home.checkpoint import check_home
     from millstream.errors import RecoveryFailed
     from millstream.runtime.home_dir import was_home
     from millstream.runtime.recovery import repair
