@@ -45,7 +45,7 @@ class Coefficients:
     ms_per_task: float = 4.0
     """Driver time to start one task of Spark. A: Spark schedules some hundred tasks per second."""
     ms_per_put: float = 30.0
-    """Wall clock of one PUT of a run. A: a usual object store. An emulator on the same machine says nothing about it."""
+    """Wall clock of one PUT of a run. A: a usual object store; an emulator on the same machine is no substitute."""
     puts_in_flight: int = 16
     """PUTs that one core has under way at a time. A."""
     driver_ms_per_run: float = 0.016
@@ -57,8 +57,8 @@ class Coefficients:
     compaction_writes: float = 3.0
     """How often compaction writes a row again. A: log 4 of the growth of a run."""
     core_bytes_per_s: float = 97e6
-    """State that a core reads and writes per second in a merge. M: `bench state-files`, merged_mb_per_core_s (97 to 129 on
-    a machine with other work; writing alone is faster).
+    """State that a core reads and writes per second in a merge. M: `bench state-files`, merged_mb_per_core_s (97 to 129
+    on a machine with other work; writing alone is faster).
     """
     cores_per_executor: int = 16
     disk_bytes_per_executor: float = 2e12
