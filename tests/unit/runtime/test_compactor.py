@@ -359,7 +359,7 @@ def failing_adoption(*given: Any) -> Any:
 def test_files_do_not_pile_up_over_many_epochs(tmp_path: Path) -> None:
     path = new_home(tmp_path / "home")
     with MergingScript(flow(), path, shards=3) as script:
-        for number in range(1, 60):
+        for number in range(1, 45):
             script.epoch(number)
         script.check()
         storage = script.home.open_home.state.of("counting").runs
