@@ -1,4 +1,8 @@
-"""State outside the home, in a shared folder and on object storage: crashes, restarts, damage, checkpoints."""
+"""State outside the home, in a shared folder and on object storage: crashes, restarts, damage, checkpoints.
+
+Object storage is the small server of `tests/object_server.py`. `make test` has a case of each kind on the emulator too;
+the slow tests have all of them there.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +30,25 @@ from tests.local import LocalScript
 from .recovery_homes import SCHEMA, VIEWS, batch, flow, rows
 
 
-@pytest.fixture(params=["folder", "objects"])
+EVERYWHERE = pytest.mark.parametrize("state", ["folder", "objects", "emulator"], indirect=True)
+FIXTURES = {"objects": "object_state", "emulator": "emulated_state"}
+CRASHES = [
+    pytest.param(
+        *(state, shards, inline),
+        id=f"{state}-{shards}-{'lists' if inline else 'manifests'}",
+        marks=[pytest.mark.slow] if state == "emulator" and (shards, inline) != (1, 512) else [],
+    )
+    for state in ("folder", *FIXTURES)
+    for shards in (1, 3)
+    for inline in (512, 0)
+]
+
+
+@pytest.fixture(params=["folder", "objects", pytest.param("emulator", marks=pytest.mark.slow)])
 def state(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """All homes of the test have their state there."""
-    if request.param == "objects":
-        return str(request.getfixturevalue("object_state"))
+    if request.param in FIXTURES:
+        return str(request.getfixturevalue(FIXTURES[request.param]))
     (tmp_path / "shared").mkdir()
     uri = f"file://{tmp_path}/shared"
     monkeypatch.setenv("MILLSTREAM_STATE", uri)
@@ -70,8 +88,7 @@ def no_orphans(path: Path) -> None:
         assert place.runs.names() <= kept and place.changes.names() == set()
 
 
-@pytest.mark.parametrize("inline", [512, 0], ids=["lists", "manifests"])
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(("state", "shards", "inline"), CRASHES, indirect=["state"])
 def test_a_crash_between_any_two_steps_loses_and_repeats_nothing(
     tmp_path: Path, state: str, shards: int, inline: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +167,7 @@ def test_a_manifest_that_is_missing_or_damaged_is_named_and_repaired_from_a_chec
         oracle.same(script.rows("totals"), batch(topic.read(0, 0, topic.end()[0]))["totals"], VIEWS["totals"])
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("how", ["missing", "damaged"])
 def test_a_missing_or_damaged_file_is_named_and_repaired_from_a_checkpoint(
     tmp_path: Path, state: str, how: str
@@ -187,6 +205,7 @@ def test_a_missing_or_damaged_file_is_named_and_repaired_from_a_checkpoint(
         check(script)
 
 
+@EVERYWHERE
 def test_without_a_checkpoint_the_flow_is_recomputed(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=1) as script:
@@ -203,6 +222,7 @@ def test_without_a_checkpoint_the_flow_is_recomputed(tmp_path: Path, state: str)
         check(script)
 
 
+@EVERYWHERE
 def test_a_checkpoint_is_restored_to_a_new_place_and_the_old_one_stays(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=2) as script:
@@ -246,7 +266,7 @@ def test_a_restore_that_dies_is_completed_or_discarded(tmp_path: Path, state: st
 
 
 def test_a_checkpoint_moves_state_from_one_place_to_another(
-    tmp_path: Path, object_state: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, emulated_state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MILLSTREAM_STATE")
     path = new_home(tmp_path / "home")
@@ -254,11 +274,11 @@ def test_a_checkpoint_moves_state_from_one_place_to_another(
         step(script, 1)
         saved = script.home.checkpoint("one", tmp_path / "saved")
     with pytest.raises(DefinitionError, match=r"is in .*home, not in s3://"):
-        ms.open(path, state=object_state)
+        ms.open(path, state=emulated_state)
     with ms.open(path):
         pass  # nothing was changed by that
     fresh = new_home(tmp_path / "fresh")
-    with ms.open(fresh, state=object_state) as home:
+    with ms.open(fresh, state=emulated_state) as home:
         home.topic("bids").append(rows(1))
         checkpoint.restore(fresh, str(saved))
     with LocalScript(flow(), fresh, shards=1) as script:
@@ -377,6 +397,7 @@ def test_a_uri_is_read_and_written_again() -> None:
     assert StateUri.parse("file:///a/../b/") == StateUri.parse("/b") == StateUri("file", "/b")
 
 
+@EVERYWHERE
 def test_a_dropped_flow_leaves_nothing_on_the_storage(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=1) as script:
