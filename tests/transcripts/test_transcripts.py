@@ -111,6 +111,7 @@ def test_sharded(story: Story, shards: int) -> None:
         Player(story, script, f"{shards} shards").play()
 
 
+@pytest.mark.sampled(20)
 @each([s for s in ALL if s.by_slices])
 def test_by_slices_without_panes(story: Story) -> None:
     with short_lived() as folder, MemoryScript(story.flow(panes=False), folder, shards=2) as script:
@@ -124,6 +125,7 @@ def test_crashed_in_every_epoch_and_resumed_with_other_shards(story: Story) -> N
         Player(story, script, "crashing", crashing=True).play()
 
 
+@pytest.mark.sampled(30)
 @each([s for s in ALL if s.replays])
 def test_replayed_at_once(story: Story) -> None:
     with short_lived() as folder, MemoryScript(story.flow(), folder) as script:
