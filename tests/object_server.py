@@ -175,7 +175,7 @@ def _listing(objects: dict[str, bytes], query: Headers) -> Reply:
 
 
 def _missing(code: str) -> Reply:
-    status, headers, body = _xml("Error", f"<Code>{code}</Code><Message>There is no such thing.</Message>")
+    _, headers, body = _xml("Error", f"<Code>{code}</Code><Message>There is no such thing.</Message>")
     return 404, headers, body
 
 

@@ -53,7 +53,7 @@ def test_joins_of_changing_rows_with_hot_keys_are_what_a_batch_gives(first: str,
     assert check({"v": [first, "left"], "w": [first, "semi"], "x": [first, "right"]}, seed, epochs=5, shards=(3, 7))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_pairs_of_operators_with_hot_keys_are_what_a_batch_gives(seed: int) -> None:
     some = random.Random(seed).sample([p for p in PAIRS if p[1] in (*SPLIT, *SHRUNK)], 3)

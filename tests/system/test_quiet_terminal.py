@@ -1,5 +1,5 @@
 """No warning of another library reaches the terminal: what a program prints is its own. (What the demo prints:
-test_life.py, which runs it.)
+test_life.py, which runs it, also in `make test`.)
 """
 
 import os
@@ -34,6 +34,7 @@ with ms.open("home") as home, home.start(flow) as run:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_program_that_runs_a_flow_prints_only_its_own_lines(tmp_path: Path) -> None:
     known = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}

@@ -6,7 +6,9 @@ the slow tests have all of them there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -29,22 +31,23 @@ from tests.local import LocalScript
 
 from .recovery_homes import SCHEMA, VIEWS, batch, flow, rows
 
-
-EVERYWHERE = pytest.mark.parametrize("state", ["folder", "objects", "emulator"], indirect=True)
 FIXTURES = {"objects": "object_state", "emulator": "emulated_state"}
-CRASHES = [
-    pytest.param(
-        *(state, shards, inline),
-        id=f"{state}-{shards}-{'lists' if inline else 'manifests'}",
-        marks=[pytest.mark.slow] if state == "emulator" and (shards, inline) != (1, 512) else [],
-    )
-    for state in ("folder", *FIXTURES)
-    for shards in (1, 3)
-    for inline in (512, 0)
-]
+CRASHES, HARM = [(1, 512), (3, 512), (1, 0), (3, 0)], ["missing", "damaged"]
+RESTORED = ["prepared", "noted", "put state.json", "put flows/counting/epochs"]
 
 
-@pytest.fixture(params=["folder", "objects", pytest.param("emulator", marks=pytest.mark.slow)])
+def everywhere(names: str = "", values: Sequence[Any] = ((),), **quick: Sequence[Any]) -> pytest.MarkDecorator:
+    """All values with the state in all places; those that are not named for a place are slow."""
+    cases = [
+        pytest.param(state, *(value if isinstance(value, tuple) else (value,)), marks=marks)
+        for state in ("folder", *FIXTURES)
+        for value in values
+        for marks in ([] if value in quick.get(state, ()) else [pytest.mark.slow],)
+    ]
+    return pytest.mark.parametrize(["state", *names.split()], cases, indirect=["state"])
+
+
+@pytest.fixture
 def state(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """All homes of the test have their state there."""
     if request.param in FIXTURES:
@@ -88,7 +91,7 @@ def no_orphans(path: Path) -> None:
         assert place.runs.names() <= kept and place.changes.names() == set()
 
 
-@pytest.mark.parametrize(("state", "shards", "inline"), CRASHES, indirect=["state"])
+@everywhere("shards inline", CRASHES, folder=[(1, 512), (3, 0)], objects=[(3, 512), (1, 0)], emulator=[(1, 512)])
 def test_a_crash_between_any_two_steps_loses_and_repeats_nothing(
     tmp_path: Path, state: str, shards: int, inline: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +110,7 @@ def test_a_crash_between_any_two_steps_loses_and_repeats_nothing(
     no_orphans(path)
 
 
+@everywhere(objects=[()])
 def test_the_number_of_shards_changes_across_restarts(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     number = 0
@@ -125,6 +129,7 @@ def test_the_number_of_shards_changes_across_restarts(tmp_path: Path, state: str
     no_orphans(path)
 
 
+@everywhere(objects=[()])
 def test_old_runs_go_while_the_flow_runs(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=2) as script:
@@ -167,8 +172,7 @@ def test_a_manifest_that_is_missing_or_damaged_is_named_and_repaired_from_a_chec
         oracle.same(script.rows("totals"), batch(topic.read(0, 0, topic.end()[0]))["totals"], VIEWS["totals"])
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("how", ["missing", "damaged"])
+@everywhere("how", HARM, folder=["missing"], objects=["damaged"], emulator=["missing"])
 def test_a_missing_or_damaged_file_is_named_and_repaired_from_a_checkpoint(
     tmp_path: Path, state: str, how: str
 ) -> None:
@@ -205,7 +209,7 @@ def test_a_missing_or_damaged_file_is_named_and_repaired_from_a_checkpoint(
         check(script)
 
 
-@EVERYWHERE
+@everywhere(folder=[()], emulator=[()])
 def test_without_a_checkpoint_the_flow_is_recomputed(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=1) as script:
@@ -222,7 +226,7 @@ def test_without_a_checkpoint_the_flow_is_recomputed(tmp_path: Path, state: str)
         check(script)
 
 
-@EVERYWHERE
+@everywhere(folder=[()], emulator=[()])
 def test_a_checkpoint_is_restored_to_a_new_place_and_the_old_one_stays(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=2) as script:
@@ -245,7 +249,7 @@ def test_a_checkpoint_is_restored_to_a_new_place_and_the_old_one_stays(tmp_path:
         check(script)
 
 
-@pytest.mark.parametrize("at", ["prepared", "noted", "put state.json", "put flows/counting/epochs"])
+@everywhere("at", RESTORED, folder=RESTORED[::2], objects=RESTORED[1::2])
 def test_a_restore_that_dies_is_completed_or_discarded(tmp_path: Path, state: str, at: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=1) as script:
@@ -397,7 +401,7 @@ def test_a_uri_is_read_and_written_again() -> None:
     assert StateUri.parse("file:///a/../b/") == StateUri.parse("/b") == StateUri("file", "/b")
 
 
-@EVERYWHERE
+@everywhere(folder=[()], objects=[()], emulator=[()])
 def test_a_dropped_flow_leaves_nothing_on_the_storage(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=1) as script:
