@@ -1,7 +1,8 @@
 """State outside the home, in a shared folder and on object storage: crashes, restarts, damage, checkpoints.
 
-Object storage is the small server of `tests/object_server.py`. `make test` has a case of each kind on the emulator too;
-the slow tests have all of them there.
+Object storage is the small server of `tests/object_server.py`. `make test` has some cases on the emulator too, and the
+slow tests have all those there that name their places with `everywhere`. A storage that fails and a list that lags are
+made by patching the client: they are on the small server only.
 """
 
 from __future__ import annotations
@@ -360,16 +361,18 @@ def test_a_listing_that_lags_behind_changes_nothing(
 # ---------------------------------------------------------------- places
 
 
-def test_a_place_is_recorded_and_given_once(tmp_path: Path, object_state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_is_recorded_and_given_once(
+    tmp_path: Path, emulated_state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ms.open(tmp_path / "home") as home:
         place = home.open_home.state
-    assert place.uri is not None and object_state.startswith(place.uri.place)
+    assert place.uri is not None and emulated_state.startswith(place.uri.place)
     monkeypatch.delenv("MILLSTREAM_STATE")
     with ms.open(tmp_path / "home") as home:
         assert home.open_home.state == place
     with pytest.raises(DefinitionError, match=r"the state of the home .* is in s3://.*, not in s3://other"):
         ms.open(tmp_path / "home", state="s3://other")
-    with ms.open(tmp_path / "second", state=object_state) as home:  # two homes never share a file
+    with ms.open(tmp_path / "second", state=emulated_state) as home:  # two homes never share a file
         assert home.open_home.state.id != place.id
     (tmp_path / "home" / state_location.FILE).unlink()
     assert recorded(tmp_path / "home") == place  # from the copy
