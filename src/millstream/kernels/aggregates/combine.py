@@ -57,6 +57,8 @@ def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = No
     """
     columns = group_columns(spec) if by is None else list(by)
     if isinstance(spec.window, SessionWindow):  # rows of one session need not be distinguished
+        if by is None and spec.window.gap is not None and _may_group_first(spec, rows):
+            return _combined_sessions(spec, rows, spec.window.gap.micros)
         rows = sessions(rows, spec.keys)
     _refuse_wrapping(spec, rows, columns, "@{}")
     plain = [m for m in spec.measures if by_expressions(m)]
@@ -69,6 +71,24 @@ def combine(spec: Aggregation, rows: pl.DataFrame, by: Sequence[str] | None = No
     starts = _starts(partial["$n"])
     extra = [c for m in spec.measures if not by_expressions(m) for c in _combined(m, ordered, columns, starts)]
     return in_order(spec, partial.with_columns(extra), columns)
+
+
+def _may_group_first(spec: Aggregation, rows: pl.DataFrame) -> bool:
+    """Whether rows of sessions can be grouped before sessions are known: partials fold, and no sum can overflow."""
+    if not all(by_expressions(m) for m in spec.measures):
+        return False
+    sums = [m for m in spec.measures if m.kind in ("sum", "avg")]
+    return all(m.type is not None and pa.types.is_integer(m.type) and sums_fit(rows[f"@{m.name}"]) for m in sums)
+
+
+def _combined_sessions(spec: Aggregation, rows: pl.DataFrame, gap: int) -> pl.DataFrame:
+    """One partial row per session. Rows of a key within the same `gap` of the time axis are always in one session, so
+    only these groups are sorted and merged, not the rows.
+    """
+    exprs = [e for m in spec.measures for e in PARTIALS[m.kind].combine(m, _argument(m))]
+    borders = [pl.col("$s").min(), pl.col("$e").max(), pl.len().cast(pl.Int64).alias("$n")]
+    groups = rows.group_by("$h", *spec.keys, (pl.col("$s") // gap).alias("$gap")).agg(*borders, *exprs).drop("$gap")
+    return fold(spec, sessions(groups, spec.keys), group_columns(spec))
 
 
 def over_nothing(spec: Aggregation, hashes: Sequence[int] = (0,)) -> pl.DataFrame:
