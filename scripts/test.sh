@@ -23,6 +23,9 @@ memory=/tmp
 if [ -w /dev/shm ] && [ "$(df --output=avail -k /dev/shm | tail -1)" -gt 4000000 ]; then memory=/dev/shm; fi
 scratch=$(mktemp -d -p "$memory" millstream-tests-XXXXXX)
 trap 'kill %1 2>/dev/null; rm -rf "$other" "$scratch"' EXIT INT TERM
+# Temporary folders of tests too.
+mkdir "$scratch/tmp"
+export TMPDIR="$scratch/tmp"
 options=(-p no:cacheprovider --durations=25)
 "$PYTHON" -m pytest -m "not slow and not spark" "${options[@]}" --basetemp="$scratch/front" --lane "front:$scratch/claims" \
     >"$other" 2>&1 &

@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from millstream.state.object_storage import ObjectStorage, S3Options
 
 BUCKET = "states"
@@ -41,6 +43,15 @@ def emulator() -> Iterator[str]:
 def new_uri(endpoint: str) -> str:
     """A place for state that no other test uses."""
     return f"s3://{BUCKET}/{secrets.token_hex(6)}?endpoint={endpoint}"
+
+
+def state_at(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new place, where all homes of the test keep their state."""
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    uri = new_uri(endpoint)
+    monkeypatch.setenv("MILLSTREAM_STATE", uri)
+    return uri
 
 
 def storage_at(endpoint: str, prefix: str, **more: int) -> ObjectStorage:

@@ -25,6 +25,8 @@ from millstream.live.session import Session
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LONG = {"docs/guide/corrections.md", "docs/guide/event-time.md", "docs/guide/joins.md"}
+"""Pages that take more than a few seconds: slow tests."""
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"<!--\s*(?P<kind>setup|not run):(?P<content>(?:(?!-->).)*)-->\s*\Z", re.DOTALL)
 
@@ -99,7 +101,10 @@ def runnable(page: Path) -> list[Block]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, id=name(p), marks=[pytest.mark.slow] if name(p) in LONG else []) for p in PAGES if runnable(p)],
+)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     spark: object, page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

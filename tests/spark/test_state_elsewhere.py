@@ -54,7 +54,7 @@ def test_a_task_names_an_object_that_is_missing(
             script.tick()
 
 
-def test_large_changes_travel_through_the_storage(spark: object, tmp_path: Path, object_state: str) -> None:
+def test_large_changes_travel_through_the_storage(spark: object, tmp_path: Path, emulated_state: str) -> None:
     with Script(counting(), tmp_path / "home", placement="spread", shards=2) as script:
         rows = [{"auction": i, "price": 3, "ts": 1767225600} for i in range(60_000)]
         script.send("bids", *rows)

@@ -22,11 +22,11 @@ def test_every_pattern_of_the_page_is_used() -> None:
     assert not missing
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", WORLDS)
-@pytest.mark.parametrize("share", range(6))
-def test_500_live_views_are_what_a_batch_gives(tmp_path: Path, kind: str, share: int) -> None:
-    play(kind, range(2 * share, 2 * share + 2), tmp_path)
+@pytest.mark.parametrize("seed", range(12))
+def test_500_live_views_are_what_a_batch_gives(tmp_path: Path, kind: str, seed: int) -> None:
+    play(kind, [seed], tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -26,10 +26,11 @@ def _every_key_is_hot(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(hot_keys, name, 0)
 
 
+@pytest.mark.sampled(len(SPLIT))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", SPLIT)
-def test_a_join_with_hot_keys_is_what_a_batch_gives(name: str) -> None:
-    for seed in range(2):
-        assert check({"v": [name]}, seed, epochs=6, most=9, shards=(3, 7))
+def test_a_join_with_hot_keys_is_what_a_batch_gives(name: str, seed: int) -> None:
+    assert check({"v": [name]}, seed, epochs=6, most=9, shards=(3, 7))
 
 
 @pytest.mark.parametrize("name", NOT_SPLIT)
@@ -37,20 +38,22 @@ def test_a_join_that_counts_the_matches_of_both_sides_is_not_split(name: str) ->
     assert not check({"v": [name]}, seed=1, epochs=4, most=9, shards=(3, 7))
 
 
+@pytest.mark.sampled(len(SHRUNK))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", SHRUNK)
-def test_rows_that_are_combined_before_they_are_sent_give_what_a_batch_gives(name: str) -> None:
-    for seed in range(2):
-        chain = ["where", "distinct", name] if name in ORDERED else ["where", name]
-        check({"v": chain}, seed, epochs=4, most=12, shards=(3, 7))
+def test_rows_that_are_combined_before_they_are_sent_give_what_a_batch_gives(name: str, seed: int) -> None:
+    chain = ["where", "distinct", name] if name in ORDERED else ["where", name]
+    check({"v": chain}, seed, epochs=4, most=12, shards=(3, 7))
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("first", ["left", "aggregate", "inner"])
-def test_joins_of_changing_rows_with_hot_keys_are_what_a_batch_gives(first: str) -> None:
-    for seed in range(2):
-        assert check({"v": [first, "left"], "w": [first, "semi"], "x": [first, "right"]}, seed, epochs=5, shards=(3, 7))
+def test_joins_of_changing_rows_with_hot_keys_are_what_a_batch_gives(first: str, seed: int) -> None:
+    assert check({"v": [first, "left"], "w": [first, "semi"], "x": [first, "right"]}, seed, epochs=5, shards=(3, 7))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_pairs_of_operators_with_hot_keys_are_what_a_batch_gives(seed: int) -> None:
     some = random.Random(seed).sample([p for p in PAIRS if p[1] in (*SPLIT, *SHRUNK)], 3)

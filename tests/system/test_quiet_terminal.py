@@ -1,5 +1,5 @@
 """No warning of another library reaches the terminal: what a program prints is its own. (What the demo prints:
-test_life.py, which runs it.)
+test_life.py, which runs it, also in `make test`.)
 """
 
 import os
@@ -52,6 +52,7 @@ def printed(script: str, folder: Path) -> tuple[str, str, int]:
     return done.stdout, done.stderr, done.returncode
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_program_that_runs_a_flow_prints_only_its_own_lines(tmp_path: Path) -> None:
     folder = tmp_path / 'späces, 50% and "quotes" \\'

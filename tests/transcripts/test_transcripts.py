@@ -111,19 +111,21 @@ def test_sharded(story: Story, shards: int) -> None:
         Player(story, script, f"{shards} shards").play()
 
 
+@pytest.mark.sampled(20)
 @each([s for s in ALL if s.by_slices])
 def test_by_slices_without_panes(story: Story) -> None:
     with short_lived() as folder, MemoryScript(story.flow(panes=False), folder, shards=2) as script:
         Player(story, script, "by slices", keeps_panes=False).play()
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(14)
 @each([s for s in ALL if not s.crashes])
 def test_crashed_in_every_epoch_and_resumed_with_other_shards(story: Story) -> None:
     with short_lived() as folder, MemoryScript(story.flow(), folder) as script:
         Player(story, script, "crashing", crashing=True).play()
 
 
+@pytest.mark.sampled(30)
 @each([s for s in ALL if s.replays])
 def test_replayed_at_once(story: Story) -> None:
     with short_lived() as folder, MemoryScript(story.flow(), folder) as script:
@@ -134,7 +136,7 @@ def test_replayed_at_once(story: Story) -> None:
         same_in_the_end(story, "all at once, then the end", player)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(14)
 @each([s for s in ALL if s.cuts])
 def test_cut_into_epochs_of_one_record(story: Story) -> None:
     with short_lived() as folder, MemoryScript(story.flow(), folder, shards=2) as script:

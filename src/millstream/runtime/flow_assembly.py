@@ -70,7 +70,6 @@ def assemble_loop(home: OpenHome, plan: Plan, options: LoopOptions) -> FlowLoop:
 def _assemble(home: OpenHome, plan: Plan, options: LoopOptions, opened: ExitStack) -> FlowLoop:
     """Open what the loop of a flow needs. `opened` closes it again."""
     root = paths.flow_folder(home.path, plan.flow)
-    starting = home.engines.warm_up(plan) if options.engine is None else None  # starts in the background
     last = home.store.last(plan.flow)
     progress = Progress.from_json(last.progress) if last is not None else Progress()
     sources: dict[str, SourcePort] = {}
@@ -78,6 +77,8 @@ def _assemble(home: OpenHome, plan: Plan, options: LoopOptions, opened: ExitStac
         offsets = progress.offsets.get(source.name, {})
         sources[source.name] = source_port(root, plan.flow, source, offsets, home.log)
         opened.callback(sources[source.name].close)
+    # In the background, once all sources are there: a process that has begun to start Spark ends only when it has.
+    starting = home.engines.warm_up(plan) if options.engine is None else None
     state = home.state.of(plan.flow)
     reconcile.check(plan, home.store, RecordBook(root / "epochs"), state.runs, sources)
     reconcile.note_kinds(root, sources)

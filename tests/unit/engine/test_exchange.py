@@ -123,18 +123,26 @@ def rows_of(shards: list[int]) -> dict[str, list[str]]:
         return {name: sorted(map(repr, script.rows(name))) for name in CHAINS}
 
 
+@pytest.fixture(scope="module")
+def rows_of_one_shard() -> dict[str, list[str]]:
+    return rows_of([1, 1, 1])
+
+
 @pytest.mark.parametrize("shards", [[3, 3, 3], [7, 7, 7], [2, 7, 3], [1, 3, 1]])
-def test_views_do_not_depend_on_the_number_of_shards(shards: list[int]) -> None:
-    assert rows_of(shards) == rows_of([1, 1, 1])
+def test_views_do_not_depend_on_the_number_of_shards(
+    shards: list[int], rows_of_one_shard: dict[str, list[str]]
+) -> None:
+    assert rows_of(shards) == rows_of_one_shard
 
 
-def test_files_of_changes_are_what_parcels_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = rows_of([1, 1, 1])
+def test_files_of_changes_are_what_parcels_are(
+    monkeypatch: pytest.MonkeyPatch, rows_of_one_shard: dict[str, list[str]]
+) -> None:
     monkeypatch.setattr(routes, "FILE_BYTES", 0)
     monkeypatch.setattr(parcels, "PARCEL_BYTES", 64)
     monkeypatch.setattr(parcels, "RECORD_ROWS", 1)
     monkeypatch.setattr(collected, "SEND_BYTES", 0)
-    assert rows_of([3, 3, 3]) == expected
+    assert rows_of([3, 3, 3]) == rows_of_one_shard
 
 
 # ---------------------------------------------------------------- parcels

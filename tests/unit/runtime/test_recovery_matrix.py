@@ -111,7 +111,7 @@ def walk(homes: Path, case: Case) -> None:
     go_on(path)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", pairs(), ids=lambda c: "-".join(map(str, c)))
 def test_any_two_faults_are_survived_or_named_and_mended(homes: Path, case: Case) -> None:
     walk(homes, case)

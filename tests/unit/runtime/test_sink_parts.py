@@ -184,6 +184,7 @@ def check(folder: Path, expected: dict[str, list[list[str]]]) -> None:
     assert staged(folder) == []
 
 
+@pytest.mark.sampled(len(STEPS))
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_of_an_epoch_loses_and_repeats_nothing(

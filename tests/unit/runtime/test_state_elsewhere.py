@@ -1,8 +1,15 @@
-"""State outside the home, in a shared folder and on object storage: crashes, restarts, damage, checkpoints."""
+"""State outside the home, in a shared folder and on object storage: crashes, restarts, damage, checkpoints.
+
+Object storage is the small server of `tests/object_server.py`. `make test` has some cases on the emulator too, and the
+slow tests have all those there that name their places with `everywhere`. A storage that fails and a list that lags are
+made by patching the client: they are on the small server only.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -25,12 +32,27 @@ from tests.local import LocalScript
 
 from .recovery_homes import SCHEMA, VIEWS, batch, flow, rows
 
+FIXTURES = {"objects": "object_state", "emulator": "emulated_state"}
+CRASHES, HARM = [(1, 512), (3, 512), (1, 0), (3, 0)], ["missing", "damaged"]
+RESTORED = ["prepared", "noted", "put state.json", "put flows/counting/epochs"]
 
-@pytest.fixture(params=["folder", "objects"])
+
+def everywhere(names: str = "", values: Sequence[Any] = ((),), **quick: Sequence[Any]) -> pytest.MarkDecorator:
+    """All values with the state in all places; those that are not named for a place are slow."""
+    cases = [
+        pytest.param(state, *(value if isinstance(value, tuple) else (value,)), marks=marks)
+        for state in ("folder", *FIXTURES)
+        for value in values
+        for marks in ([] if value in quick.get(state, ()) else [pytest.mark.slow],)
+    ]
+    return pytest.mark.parametrize(["state", *names.split()], cases, indirect=["state"])
+
+
+@pytest.fixture
 def state(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """All homes of the test have their state there."""
-    if request.param == "objects":
-        return str(request.getfixturevalue("object_state"))
+    if request.param in FIXTURES:
+        return str(request.getfixturevalue(FIXTURES[request.param]))
     (tmp_path / "shared").mkdir()
     uri = f"file://{tmp_path}/shared"
     monkeypatch.setenv("MILLSTREAM_STATE", uri)
@@ -70,8 +92,7 @@ def no_orphans(path: Path) -> None:
         assert place.runs.names() <= kept and place.changes.names() == set()
 
 
-@pytest.mark.parametrize("inline", [512, 0], ids=["lists", "manifests"])
-@pytest.mark.parametrize("shards", [1, 3])
+@everywhere("shards inline", CRASHES, folder=[(1, 512), (3, 0)], objects=[(3, 512), (1, 0)], emulator=[(1, 512)])
 def test_a_crash_between_any_two_steps_loses_and_repeats_nothing(
     tmp_path: Path, state: str, shards: int, inline: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +111,7 @@ def test_a_crash_between_any_two_steps_loses_and_repeats_nothing(
     no_orphans(path)
 
 
+@everywhere(objects=[()])
 def test_the_number_of_shards_changes_across_restarts(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     number = 0
@@ -108,6 +130,7 @@ def test_the_number_of_shards_changes_across_restarts(tmp_path: Path, state: str
     no_orphans(path)
 
 
+@everywhere(objects=[()])
 def test_old_runs_go_while_the_flow_runs(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=2) as script:
@@ -150,7 +173,7 @@ def test_a_manifest_that_is_missing_or_damaged_is_named_and_repaired_from_a_chec
         oracle.same(script.rows("totals"), batch(topic.read(0, 0, topic.end()[0]))["totals"], VIEWS["totals"])
 
 
-@pytest.mark.parametrize("how", ["missing", "damaged"])
+@everywhere("how", HARM, folder=["missing"], objects=["damaged"], emulator=["missing"])
 def test_a_missing_or_damaged_file_is_named_and_repaired_from_a_checkpoint(
     tmp_path: Path, state: str, how: str
 ) -> None:
@@ -187,6 +210,7 @@ def test_a_missing_or_damaged_file_is_named_and_repaired_from_a_checkpoint(
         check(script)
 
 
+@everywhere(folder=[()], emulator=[()])
 def test_without_a_checkpoint_the_flow_is_recomputed(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=1) as script:
@@ -203,6 +227,7 @@ def test_without_a_checkpoint_the_flow_is_recomputed(tmp_path: Path, state: str)
         check(script)
 
 
+@everywhere(folder=[()], emulator=[()])
 def test_a_checkpoint_is_restored_to_a_new_place_and_the_old_one_stays(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=2) as script:
@@ -225,7 +250,7 @@ def test_a_checkpoint_is_restored_to_a_new_place_and_the_old_one_stays(tmp_path:
         check(script)
 
 
-@pytest.mark.parametrize("at", ["prepared", "noted", "put state.json", "put flows/counting/epochs"])
+@everywhere("at", RESTORED, folder=RESTORED[::2], objects=RESTORED[1::2])
 def test_a_restore_that_dies_is_completed_or_discarded(tmp_path: Path, state: str, at: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=1) as script:
@@ -246,7 +271,7 @@ def test_a_restore_that_dies_is_completed_or_discarded(tmp_path: Path, state: st
 
 
 def test_a_checkpoint_moves_state_from_one_place_to_another(
-    tmp_path: Path, object_state: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, emulated_state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MILLSTREAM_STATE")
     path = new_home(tmp_path / "home")
@@ -254,11 +279,11 @@ def test_a_checkpoint_moves_state_from_one_place_to_another(
         step(script, 1)
         saved = script.home.checkpoint("one", tmp_path / "saved")
     with pytest.raises(DefinitionError, match=r"is in .*home, not in s3://"):
-        ms.open(path, state=object_state)
+        ms.open(path, state=emulated_state)
     with ms.open(path):
         pass  # nothing was changed by that
     fresh = new_home(tmp_path / "fresh")
-    with ms.open(fresh, state=object_state) as home:
+    with ms.open(fresh, state=emulated_state) as home:
         home.topic("bids").append(rows(1))
         checkpoint.restore(fresh, str(saved))
     with LocalScript(flow(), fresh, shards=1) as script:
@@ -336,16 +361,18 @@ def test_a_listing_that_lags_behind_changes_nothing(
 # ---------------------------------------------------------------- places
 
 
-def test_a_place_is_recorded_and_given_once(tmp_path: Path, object_state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_is_recorded_and_given_once(
+    tmp_path: Path, emulated_state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ms.open(tmp_path / "home") as home:
         place = home.open_home.state
-    assert place.uri is not None and object_state.startswith(place.uri.place)
+    assert place.uri is not None and emulated_state.startswith(place.uri.place)
     monkeypatch.delenv("MILLSTREAM_STATE")
     with ms.open(tmp_path / "home") as home:
         assert home.open_home.state == place
     with pytest.raises(DefinitionError, match=r"the state of the home .* is in s3://.*, not in s3://other"):
         ms.open(tmp_path / "home", state="s3://other")
-    with ms.open(tmp_path / "second", state=object_state) as home:  # two homes never share a file
+    with ms.open(tmp_path / "second", state=emulated_state) as home:  # two homes never share a file
         assert home.open_home.state.id != place.id
     (tmp_path / "home" / state_location.FILE).unlink()
     assert recorded(tmp_path / "home") == place  # from the copy
@@ -377,6 +404,7 @@ def test_a_uri_is_read_and_written_again() -> None:
     assert StateUri.parse("file:///a/../b/") == StateUri.parse("/b") == StateUri("file", "/b")
 
 
+@everywhere(folder=[()], objects=[()], emulator=[()])
 def test_a_dropped_flow_leaves_nothing_on_the_storage(tmp_path: Path, state: str) -> None:
     path = new_home(tmp_path / "home")
     with LocalScript(flow(), path, shards=1) as script:

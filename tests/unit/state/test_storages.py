@@ -44,6 +44,19 @@ class TestObjectStorage(StorageConformance):
         return storage_at(self.endpoint, hashlib.md5(str(folder).encode()).hexdigest())
 
 
+class TestObjectServer(StorageConformance):
+    """What other tests use in place of the emulator keeps the same contract."""
+
+    endpoint = ""
+
+    @pytest.fixture(autouse=True)
+    def _served(self, objects_endpoint: str) -> None:
+        self.endpoint = objects_endpoint
+
+    def storage(self, folder: Path) -> ObjectStorage:
+        return storage_at(self.endpoint, hashlib.md5(str(folder).encode()).hexdigest())
+
+
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between requests, which are not waited for."""

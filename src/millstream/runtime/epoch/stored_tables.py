@@ -152,7 +152,10 @@ class Tables:
         known = {self._folder(n).name: (n, v) for n, v in store.table_versions().items()}
         for name in known:
             self.known(name)
-        for name, version in self.ahead(store.table_versions(), store.tables()).items():
+        ahead = self.ahead(store.table_versions(), ())
+        if ahead:  # only then: in a store that was just opened, the first list of all tables takes long
+            ahead = self.ahead(store.table_versions(), store.tables())
+        for name, version in ahead.items():
             raise HomeDamaged(
                 f"the store does not have version {version} of the table `{name}`",
                 detail=f"it is in {self.path(name, version)}; the store is older, or was recreated",
