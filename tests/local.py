@@ -2,7 +2,7 @@
 
 Kernels, state, store, records and recovery are the real ones; only the native prelude is replaced, for memory sources
 and topics, and plain expressions. Epochs take some milliseconds, so that thousands of them fit into a test run. With
-`shards` the tasks of the executors run in this process, one after the other.
+`shards` the tasks of the executors run in this process, one after the other; with one shard, if placement is "spread".
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from millstream.connect.port import NO_TIME, OUT_OF_RANGE, SourcePort, SourceSli
 from millstream.engine.binding.bind import bind_views
 from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
+from millstream.engine.driver.evaluate import is_of_rows
 from millstream.engine.exchange.graph import Graph, graph_of
 from millstream.engine.exchange.level_task import LevelTask
 from millstream.engine.exchange.parcels import SCHEMA, parcels_of
@@ -33,7 +34,7 @@ from millstream.engine.exchange.routes import Routes
 from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input.readers.columns import DELETES
 from millstream.engine.input.rejects import apart
-from millstream.errors import EngineFailed
+from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.kernels.intake import Intake, take_in
 from millstream.kernels.kernel import needs_first_row
@@ -69,8 +70,11 @@ _known_types: dict[str, dict[str, pa.DataType]] = {}
 class LocalEngine:
     """Performs epochs of a plan in this process."""
 
-    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, *, shards: int = 1) -> None:
+    def __init__(
+        self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, *, shards: int = 1, placement: str = ""
+    ) -> None:
         self.ports, self.shards, self.state = ports, shards, state
+        self.spreads = shards > 1 or placement == "spread"
         self.cache = RunCache(state.runs)
         self.duck = _expressions().cursor()
         self.duck.execute("SET TimeZone = 'UTC'")
@@ -88,12 +92,12 @@ class LocalEngine:
 
     def perform(self, work: type[_LocalWork], version: Version, given: EpochInput) -> EpochOutput:
         """Perform one epoch with tasks; in the driver, if a row fails in an expression between them."""
-        if self.shards == 1 or not self.graph.uses_spark:
-            return work(self, version, given).run()
         try:
             return work(self, version, given).run()
-        except EngineFailed:
-            return work(self, version, given, shards=1).run()
+        except MillstreamError as error:
+            if not self.spreads or not self.graph.uses_spark or not is_of_rows(error):
+                raise
+            return work(self, version, given, may_spread=False).run()
 
     def rows(self, source: PlannedSource, part: SourceSlice) -> pa.Table:
         """The rows of a slice."""
@@ -147,8 +151,10 @@ class LocalEngine:
 class _LocalWork:
     """One epoch, and the expressions for its driver."""
 
-    def __init__(self, engine: LocalEngine, version: Version, given: EpochInput, *, shards: int | None = None) -> None:
-        self.shards = engine.shards if shards is None else shards
+    def __init__(
+        self, engine: LocalEngine, version: Version, given: EpochInput, *, may_spread: bool = True
+    ) -> None:
+        self.shards, self.spreads = engine.shards, engine.spreads and may_spread
         self.plan, self.given, self.engine = engine.plan, given, engine
         self.driver = EpochDriver(engine.plan, engine.cache, version, given, self, engine.state.answers)
 
@@ -162,13 +168,13 @@ class _LocalWork:
             rows[source.name] = self.engine.rows(source, part)
             for scan in self.plan.scans_of(source.name):
                 frame = self.engine.columns(source, scan, rows[source.name], self.given.now)
-                if self.shards > 1:
+                if self.spreads:
                     frames.append((scan, frame))
                     continue
                 future = self.given.now + source.options.future_bound.micros
                 known = self.given.newest.get(source.name)
                 self.driver.taken(scan, take_in(frame, self.driver.roles(scan), future, known))
-        if self.shards > 1:
+        if self.spreads:
             self._spread(frames)
         self.driver.operators()
         for scan, role, dropped in self.driver.apart(list(rows)):
@@ -271,7 +277,9 @@ class LocalScript(Script):
         return home.loop(
             self._plan,
             failpoint=self._failpoint,
-            engine=lambda plan, ports, root: LocalEngine(plan, ports, root, shards=self.shards),
+            engine=lambda plan, ports, root: LocalEngine(
+                plan, ports, root, shards=self.shards, placement=self.placement
+            ),
         )
 
 

@@ -22,7 +22,7 @@ from millstream.plan.lowering.native_subset import native_projection
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.join import CONDITION, PairCondition
-from millstream.plan.parts import NativeProjection, Op, Project
+from millstream.plan.parts import NativeProjection, Op
 from millstream.plan.plan import Plan, PlannedView
 from millstream.plan.rules.driver_operators import driver_reasons
 
@@ -35,15 +35,15 @@ FINISH = -1
 @dataclass(frozen=True)
 class Edge:
     """How the changes of an operator reach one side of another, or their view: the number of the receiving view, the
-    side, and the projections on the way.
+    side, and the ops on the way.
     """
 
     view: int
     side: int
     projections: tuple[NativeProjection, ...] = ()
     """Projections that kernels evaluate."""
-    ops: tuple[Project, ...] = ()
-    """Projections that only Spark can evaluate, between two tasks."""
+    ops: tuple[Op, ...] = ()
+    """Ops that only Spark can perform, between two tasks."""
     schema: pa.Schema | None = None
     """With `ops`: the columns before them."""
     number: int = 0
@@ -176,9 +176,7 @@ def _edge(view: int, side: int, ops: Sequence[Op], producer: PlannedView, number
     assert producer.results is not None, "the plan is bound"
     order = [pa.field(f"{ORDER}{i}", pa.int64()) for i in range(len(producer.operator.orders_rows))]
     schema = pa.schema([pa.field(OP, pa.string()), *order, *producer.results])
-    projects = tuple(op for op in ops if isinstance(op, Project))
-    assert len(projects) == len(ops), "driver_reasons keeps other ops in the driver"
-    return Edge(view, side, (), projects, schema, next(numbers))
+    return Edge(view, side, (), tuple(ops), schema, next(numbers))
 
 
 def _needs_spark(plan: Plan, view: PlannedView, levels: Mapping[int, int], numbers: Mapping[str, int]) -> str | None:
