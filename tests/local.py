@@ -151,9 +151,7 @@ class LocalEngine:
 class _LocalWork:
     """One epoch, and the expressions for its driver."""
 
-    def __init__(
-        self, engine: LocalEngine, version: Version, given: EpochInput, *, may_spread: bool = True
-    ) -> None:
+    def __init__(self, engine: LocalEngine, version: Version, given: EpochInput, *, may_spread: bool = True) -> None:
         self.shards, self.spreads = engine.shards, engine.spreads and may_spread
         self.plan, self.given, self.engine = engine.plan, given, engine
         self.driver = EpochDriver(engine.plan, engine.cache, version, given, self, engine.state.answers)
@@ -233,9 +231,10 @@ class _LocalWork:
                 sent = task.run(iter(part.to_arrow().to_batches()), partition, next(attempts))
                 parcels += self._evaluated(sent, 0, routes, partition)
                 partition += 1
+        lookups = driver.services.lookups(graph, self.given.attempt, self.shards)
         for level in range(1, graph.levels + 1):
             args = (engine.cache.storage, self.given.number, self.given.attempt, driver.version, driver.clocks)
-            task_of_level = LevelTask(level, routes, *args, services=driver.services)
+            task_of_level = LevelTask(level, routes, *args, lookups, driver.services)
             by_shard: dict[int, list[pa.RecordBatch]] = {s: [] for s in range(self.shards)}
             for parcel in reversed(list(parcels_of(parcels))):  # a shuffle delivers in any order
                 by_shard[parcel.shard].append(parcel.batch)

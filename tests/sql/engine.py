@@ -17,12 +17,11 @@ from millstream.clock import EARLIEST, LATEST
 from millstream.connect.port import SourcePort
 from millstream.engine.binding import bind
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
-from millstream.engine.exchange.graph import ORDER
 from millstream.engine.input.python_batches import called_on_changes
 from millstream.errors import EngineFailed
 from millstream.home import Home
 from millstream.model.flow import Flow
-from millstream.model.reserved import OP
+from millstream.model.reserved import OP, PLACE
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.schema import Schema
 from millstream.plan.parts import Batches, Explode, Op, Project
@@ -87,7 +86,7 @@ class QueryEngine(LocalEngine):
                 table = done if named else done.drop_columns(OP)
                 continue
             self.duck.register("changed", table)
-            shown = [quoted(c) for c in table.column_names if c == OP or c.startswith(ORDER)]
+            shown = [quoted(c) for c in table.column_names if c == OP or c.startswith(PLACE)]
             if isinstance(op, Explode):
                 array = _duck(op.array)
                 array = f"CASE WHEN len({array}) > 0 THEN {array} ELSE [NULL] END" if op.keep_empty else array

@@ -338,10 +338,12 @@ class _Epoch:
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, state = self.driver.version, self.driver.clocks, self.engine.cache.storage
+        number, attempt = self.given.number, self.given.attempt
+        lookups = self.driver.services.lookups(routes.graph, attempt, routes.shards)
         found = []
         for level in range(1, routes.graph.levels + 1):
             mine = version.only(routes.graph.steps(level))
-            found.append(LevelTask(level, routes, state, self.given.number, self.given.attempt, mine, clocks))
+            found.append(LevelTask(level, routes, state, number, attempt, mine, clocks, lookups))
         return found
 
     # ---- in the driver, or combined on the executors

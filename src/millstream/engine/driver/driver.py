@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -23,6 +22,7 @@ from millstream.engine.driver.update_pairs import paired
 from millstream.engine.exchange.graph import Graph
 from millstream.engine.exchange.hot_keys import hot_of_next, loads
 from millstream.engine.exchange.results import OperatorResult, Results
+from millstream.engine.exchange.routes import in_order
 from millstream.errors import Unsupported
 from millstream.kernels.intake import Intake, gather
 from millstream.kernels.kernel import advance, needs_first_row
@@ -32,11 +32,13 @@ from millstream.kernels.windows.late_replay import check, recomputed, windows_of
 from millstream.model.reserved import OP
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.python.lookup import AsyncLookup
 from millstream.plan.operators.relations.stored_table import StoredTable
 from millstream.plan.parts import Op, Project
 from millstream.plan.plan import Plan, PlannedView, Scan
 from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
+from millstream.state.storage import Storage
 from millstream.state.version import Version
 
 
@@ -50,7 +52,7 @@ class EpochDriver:
         version: Version,
         given: EpochInput,
         expressions: Expressions,
-        answers: Path,
+        answers: Storage,
     ) -> None:
         self.plan, self.cache, self.version, self.given = plan, cache, version, given
         self.expressions = expressions
@@ -155,9 +157,12 @@ class EpochDriver:
             self.frames.setdefault(i, []).extend(rows)
         for i, node in graph.nodes.items():
             result = results.operators.get(i) or OperatorResult()
-            self.spread[i], self.changes[i], self.panes[i] = result.runs, result.changes, result.panes
+            self.spread[i], self.panes[i] = result.runs, result.panes
+            self.changes[i] = [in_order(pl.concat(result.changes, how="vertical_relaxed"))] if result.changes else []
             self.dropped[i] = result.dropped
             self.final[i] = result.final
+            if isinstance(node.operator, AsyncLookup) and result.answers:
+                self.services.looked_up(node.operator, result.answers)
             if result.parts:
                 self.out.parts[node.view.name] = tuple(result.parts)
             self._failed(node.view, Outcome(failures=tuple(result.failures), skipped=result.skipped))

@@ -9,18 +9,19 @@ that passed all conditions before them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from millstream.engine.exchange.batches_task import OTHERS, BatchesTask
-from millstream.engine.exchange.graph import ORDER, Edge
+from millstream.engine.exchange.graph import Edge
 from millstream.engine.exchange.parcels import PARCEL
 from millstream.engine.exchange.route_task import KEEP
-from millstream.model.reserved import OP
+from millstream.model.reserved import OP, PLACE
 from millstream.model.types.schema import ddl_type
 from millstream.plan.parts import Batches, Explode, Op, Project
+from millstream.plan.rules.guards import calls_guarded
 from millstream.plan.rules.output_bounds import bounded
 
 _ARRAY = "$array"
@@ -42,10 +43,11 @@ def evaluated(parcels: DataFrame, edges: Sequence[Edge]) -> DataFrame:
         assert edge.schema is not None
         others = ", ".join(f"`{c}`" for c in parcels.columns if c != edge.column)
         spread = parcels.selectExpr(f"struct({others}) AS `{OTHERS}`", f"`{edge.column}`.*")
-        carried = tuple(n for n in edge.schema.names if n == OP or n.startswith(ORDER))
+        carried = tuple(n for n in edge.schema.names if n == OP or n.startswith(PLACE))
         fields = tuple(n for n in edge.schema.names if n not in carried)
         is_record = f"`{OP}` IS NOT NULL AS `{KEEP}`"
-        records = _Records(spread.selectExpr(*_quoted(OTHERS), is_record, *_quoted(*carried, *fields)), carried, fields)
+        rows = spread.selectExpr(*_quoted(OTHERS), is_record, *_quoted(*carried, *fields))
+        records = _Records(rows, carried, fields, edge.functions)
         for op in edge.ops:
             records = records.after(op)
         record = ", ".join(_quoted(KEEP, *records.carried, *records.fields))
@@ -61,6 +63,8 @@ class _Records:
     carried: tuple[str, ...]
     """The kind of change, and the columns of the order."""
     fields: tuple[str, ...]
+    functions: tuple[str, ...]
+    """The Python functions that expressions may call."""
 
     def after(self, op: Op) -> _Records:
         """What an op makes of the records."""
@@ -74,26 +78,26 @@ class _Records:
     def _projected(self, op: Project) -> _Records:
         rows = self.rows
         if op.keep is not None:
-            keep = f"IF(`{KEEP}`, coalesce({bounded(op.keep)}, false), false) AS `{KEEP}`"
+            keep = f"IF(`{KEEP}`, coalesce({self._sql(op.keep)}, false), false) AS `{KEEP}`"
             rows = rows.selectExpr(*_quoted(OTHERS), keep, *_quoted(*self.carried, *self.fields))
         computed = [
             f"`{c.only_names}` AS `{c.name}`"
             if c.only_names is not None
-            else f"IF(`{KEEP}`, {bounded(c.sql)}, NULL) AS `{c.name}`"
+            else f"IF(`{KEEP}`, {self._sql(c.sql)}, NULL) AS `{c.name}`"
             for c in op.columns
         ]
         rows = rows.selectExpr(*_quoted(OTHERS, KEEP, *self.carried), *computed)
-        return _Records(rows, self.carried, tuple(c.name for c in op.columns))
+        return replace(self, rows=rows, fields=tuple(c.name for c in op.columns))
 
     def _expanded(self, op: Explode) -> _Records:
         """One record per element. A parcel, and a record without elements, stay one row."""
         others = tuple(n for n in self.fields if n != op.name)
-        array = f"IF(`{KEEP}`, {bounded(op.array)}, NULL) AS `{_ARRAY}`"
+        array = f"IF(`{KEEP}`, {self._sql(op.array)}, NULL) AS `{_ARRAY}`"
         rows = self.rows.selectExpr(*_quoted(OTHERS, KEEP, *self.carried, *others), array)
         keep = f"`{KEEP}`" if op.keep_empty else f"`{KEEP}` AND coalesce(size(`{_ARRAY}`) > 0, false) AS `{KEEP}`"
         each = f"explode_outer(`{_ARRAY}`) AS `{op.name}`"
         rows = rows.selectExpr(*_quoted(OTHERS), keep, *_quoted(*self.carried, *others), each)
-        return _Records(rows, self.carried, (*others, op.name))
+        return replace(self, rows=rows, fields=(*others, op.name))
 
     def _called(self, op: Batches) -> _Records:
         """What a Python function returns. Its rows have no order."""
@@ -103,7 +107,11 @@ class _Records:
         assert isinstance(after, StructType)
         head = [StructField(n, known[n].dataType) for n in (OTHERS, KEEP)]
         rows = self.rows.mapInArrow(BatchesTask(op, self.fields).run, StructType([*head, *after.fields]))
-        return _Records(rows, (OP,), op.schema.names)
+        return replace(self, rows=rows, carried=(OP,), fields=op.schema.names)
+
+    def _sql(self, sql: str) -> str:
+        """An expression that is evaluated only for records, the calls of Python functions in it too."""
+        return calls_guarded(bounded(sql), f"`{KEEP}`", self.functions)
 
 
 def _quoted(*names: str) -> list[str]:

@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 import pyarrow as pa
 
 from millstream.connect.port import PartsWriter
+from millstream.engine.spark.sent_function import SentFunction
+from millstream.errors import Unsupported
 from millstream.kernels.native_expressions import holds
 from millstream.kernels.native_projection import projected
-from millstream.model.reserved import OP
+from millstream.model.reserved import OP, PLACE
 from millstream.plan.lowering.native_subset import native_projection
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.python.lookup import AsyncLookup
 from millstream.plan.operators.relations.join import CONDITION, PairCondition
 from millstream.plan.parts import NativeProjection, Op
 from millstream.plan.plan import Plan, PlannedView
 from millstream.plan.rules.driver_operators import driver_reasons
 
-ORDER = "$order"
-"""The beginning of the names of columns that carry the order of rows."""
 FINISH = -1
 """The side of an edge that finishes the changes of a view."""
 
@@ -48,6 +49,8 @@ class Edge:
     """With `ops`: the columns before them."""
     number: int = 0
     """With `ops`: the number of the edge among those that Spark evaluates."""
+    functions: tuple[str, ...] = ()
+    """With `ops`: the Python functions that expressions may call."""
 
     @property
     def column(self) -> str:
@@ -136,10 +139,16 @@ def graph_of(plan: Plan) -> Graph:
     known = driver_reasons(plan)
     levels: dict[int, int] = {}
     reasons: dict[int, str] = {}
+    sent: dict[int, PlannedView] = {}
     for i, view in enumerate(plan.views):
         if i in first:
             continue
         why = known.get(view.name) or _needs_spark(plan, view, levels, numbers)
+        if why is None:
+            try:
+                sent[i] = _sent(view)
+            except Unsupported as error:
+                why = f"{error.message} ({error.detail})"
         if why is not None:
             reasons[i] = why
             continue
@@ -156,7 +165,7 @@ def graph_of(plan: Plan) -> Graph:
                 if i in levels and producer in first:
                     sends.append((Edge(i, s), take))
                 elif i in levels:
-                    edge = _edge(i, s, take.ops, plan.views[producer], numbers_of_edges)
+                    edge = _edge(plan, i, s, take.ops, plan.views[producer], numbers_of_edges)
                     edges.setdefault(producer, []).append(edge)
                 else:
                     to_driver.add(producer)
@@ -164,19 +173,27 @@ def graph_of(plan: Plan) -> Graph:
     for i, level in levels.items():
         view = plan.views[i]
         ops = () if view.post is None or view.operator.appends else (view.post,)
-        finish = None if view.inner else _edge(i, FINISH, ops, view, numbers_of_edges)
-        nodes[i] = GraphNode(i, view, level, tuple(edges.get(i, ())), i in to_driver, finish)
+        finish = None if view.inner else _edge(plan, i, FINISH, ops, view, numbers_of_edges)
+        nodes[i] = GraphNode(i, sent[i], level, tuple(edges.get(i, ())), i in to_driver, finish)
     return Graph(nodes, first, tuple(sends), reasons)
 
 
-def _edge(view: int, side: int, ops: Sequence[Op], producer: PlannedView, numbers: Iterator[int]) -> Edge:
+def _sent(view: PlannedView) -> PlannedView:
+    """A view as tasks get it. Raises Unsupported if the function of a lookup cannot be pickled."""
+    operator = view.operator
+    if not isinstance(operator, AsyncLookup):
+        return view
+    return replace(view, operator=replace(operator, function=SentFunction.of(operator.function)))
+
+
+def _edge(plan: Plan, view: int, side: int, ops: Sequence[Op], producer: PlannedView, numbers: Iterator[int]) -> Edge:
     """An edge over the results of an operator."""
     if _is_native(ops, producer):
         return Edge(view, side, _native(ops))
     assert producer.results is not None, "the plan is bound"
-    order = [pa.field(f"{ORDER}{i}", pa.int64()) for i in range(len(producer.operator.orders_rows))]
+    order = [pa.field(f"{PLACE}{i}", pa.int64()) for i in range(len(producer.operator.orders_rows))]
     schema = pa.schema([pa.field(OP, pa.string()), *order, *producer.results])
-    return Edge(view, side, (), tuple(ops), schema, next(numbers))
+    return Edge(view, side, (), tuple(ops), schema, next(numbers), tuple(f.name for f in plan.functions))
 
 
 def _needs_spark(plan: Plan, view: PlannedView, levels: Mapping[int, int], numbers: Mapping[str, int]) -> str | None:

@@ -15,6 +15,7 @@ from millstream.engine.driver.driver import states_of, write_outcome
 from millstream.engine.exchange.graph import GraphNode
 from millstream.engine.exchange.hot_keys import split_side
 from millstream.engine.exchange.parcels import (
+    ANSWERS,
     DROPPED,
     FAILURES,
     NEWEST,
@@ -29,6 +30,7 @@ from millstream.engine.exchange.parcels import (
 )
 from millstream.engine.exchange.routes import COMBINED_SIDE, Routes, in_order
 from millstream.engine.exchange.split_state import SplitState, kept
+from millstream.engine.exchange.task_lookups import LookupTasks, TaskServices
 from millstream.kernels.intake import gather
 from millstream.kernels.kernel import COMBINED, NO_SERVICES, Services, advance
 from millstream.kernels.outcome import OperatorClock, Outcome, State
@@ -51,6 +53,7 @@ class LevelTask:
     attempt: int
     version: Version
     clocks: Mapping[int, OperatorClock]
+    lookups: LookupTasks | None = None
     services: Services = NO_SERVICES
 
     @property
@@ -112,7 +115,10 @@ class LevelTask:
             clock = replace(
                 clock, newest=max((newest[s] for s in operator.sources if s in newest), default=clock.newest)
             )
-        outcome = advance(operator, inputs, states, clock, self.services)
+        services = TaskServices(self.services, self.lookups, shard, attempt)
+        outcome = advance(operator, inputs, states, clock, services)
+        if services.files:
+            yield sender.data(ANSWERS, node.number, orjson.dumps(services.files))
         name = self._name(shard, attempt)
         if len(keys) and hashes is not None:
             written = self._write_split(cache, operator, outcome, keys, sides, shard, attempt)
@@ -180,7 +186,11 @@ class LevelTask:
             frames = _frames(mine.get((node.number, i), ()))
             if len(side.takes) > 1:
                 frames = [f.select(OP, *side.columns) for f in frames]
-            found[name] = in_order(pl.concat(frames, how="vertical_relaxed")) if frames else None
+            if frames:
+                rows = pl.concat(frames, how="vertical_relaxed")
+                found[name] = in_order(rows, keep=operator.carries_order)
+            else:
+                found[name] = None
         combined = _frames(mine.get((node.number, COMBINED_SIDE), ()))
         return found | {COMBINED: pl.concat(combined, how="vertical_relaxed")} if combined else found
 
