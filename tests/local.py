@@ -25,7 +25,8 @@ from millstream.engine.binding.bind import bind_views
 from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.driver.evaluate import is_of_rows
-from millstream.engine.exchange.graph import Graph, graph_of
+from millstream.engine.exchange.graph import Graph
+from millstream.engine.exchange.graph_builder import graph_of
 from millstream.engine.exchange.level_task import LevelTask
 from millstream.engine.exchange.parcels import SCHEMA, parcels_of
 from millstream.engine.exchange.results import opened

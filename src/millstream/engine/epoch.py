@@ -25,7 +25,7 @@ from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.driver.evaluate import is_of_rows
 from millstream.engine.driver.projection import computed
 from millstream.engine.exchange import job
-from millstream.engine.exchange.graph import graph_of
+from millstream.engine.exchange.graph_builder import graph_of
 from millstream.engine.exchange.level_task import LevelTask
 from millstream.engine.exchange.results import forget_changes, opened
 from millstream.engine.exchange.routes import Routes

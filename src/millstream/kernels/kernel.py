@@ -59,7 +59,7 @@ class Services(Protocol):
 
 
 class NoServices:
-    """The services of a task: it runs only operators that need none."""
+    """The services of a kernel that needs none."""
 
     def holds(self, operator: Operator, condition: PairCondition, pairs: pl.DataFrame) -> pl.Series:
         """Raise NotImplementedError: only the driver evaluates conditions."""

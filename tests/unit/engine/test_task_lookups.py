@@ -17,7 +17,7 @@ import pytest
 import millstream as ms
 from millstream.engine.driver import lookup_calls
 from millstream.engine.driver.lookup_records import LookupRecords
-from millstream.engine.exchange.task_lookups import LookupTasks, TaskServices
+from millstream.engine.exchange.task_services import LookupTasks, TaskServices
 from millstream.engine.spark.sent_function import SentFunction
 from millstream.errors import UserCodeFailed
 from millstream.kernels.kernel import NO_SERVICES

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.exchange.collected import Collected
-from millstream.engine.exchange.graph import FINISH, Edge
-from millstream.engine.exchange.parcels import RECORD, SCHEMA, Batches, Sender
+from millstream.engine.exchange.graph import FINISH, PAIR, PAIRS, Edge
+from millstream.engine.exchange.parcels import RECORD, SCHEMA, SIDE, Batches, Sender
 from millstream.engine.exchange.routes import Routes
 from millstream.model.reserved import PLACE
 
@@ -71,7 +71,9 @@ class RouteTask:
         rows = pl.concat(frames, how="vertical_relaxed")
         if not len(rows):
             return
-        if edge.side == FINISH:
+        if edge.side == PAIRS:
+            yield from sender.rows(SIDE, edge.view, rows.select(PAIR), sender.shard, PAIRS)
+        elif edge.side == FINISH:
             yield from self.routes.finished(self.routes.graph.nodes[edge.view], rows, sender, file)
         else:
             order = [c for c in rows.columns if c.startswith(PLACE)]

@@ -1,4 +1,5 @@
-"""Lookups in tasks: the calls of the rows of one shard, with results that are recorded before they are used.
+"""The services of kernels in tasks: lookups, with results that are recorded before they are used, and conditions over
+pairs of rows, which Spark has evaluated before (`pairs.py`).
 
 A task writes its results to a file of its own and tells the driver its name. Another attempt at the task finds them
 through a file of names. If both run at once, the results of the one that was recorded first count for both.
@@ -6,7 +7,7 @@ through a file of names. If both run at once, the results of the one that was re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -14,6 +15,7 @@ import polars as pl
 
 from millstream.engine.driver.lookup_calls import asked
 from millstream.engine.driver.lookup_records import LookupRecords
+from millstream.engine.exchange.pairs import satisfied
 from millstream.kernels.kernel import Services
 from millstream.kernels.python.by_key import KEY
 from millstream.kernels.python.lookup import answers, lookup_keys
@@ -41,10 +43,18 @@ class LookupTasks:
 
 
 class TaskServices:
-    """The services of a task: lookups, and what others provide."""
+    """The services of a task for one operator: lookups, its pairs that satisfy a condition, and what others provide."""
 
-    def __init__(self, others: Services, lookups: LookupTasks | None, shard: int, attempt: int) -> None:
+    def __init__(
+        self,
+        others: Services,
+        lookups: LookupTasks | None,
+        shard: int,
+        attempt: int,
+        pairs: Sequence[pl.DataFrame] | None = None,
+    ) -> None:
         self._others, self._lookups, self._shard, self._attempt = others, lookups, shard, attempt
+        self._pairs = pairs
         self.files: list[str] = []
         """The files with the results that were used, but for those of earlier attempts at the epoch."""
 
@@ -82,8 +92,8 @@ class TaskServices:
         return len(parts) != 4 or parts[1] != str(tasks.shards) or parts[2] == str(self._shard)
 
     def holds(self, operator: Operator, condition: PairCondition, pairs: pl.DataFrame) -> pl.Series:
-        """By the others."""
-        return self._others.holds(operator, condition, pairs)
+        """Those that Spark has let through."""
+        return self._others.holds(operator, condition, pairs) if self._pairs is None else satisfied(pairs, self._pairs)
 
     def fixpoint(self, operator: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
         """By the others."""
