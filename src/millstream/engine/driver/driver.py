@@ -199,7 +199,8 @@ class EpochDriver:
             clock = replace(clock, begins=True)
         states = states_of(self.cache, operator, self.version)
         outcome = advance(operator, inputs, states, clock, self.services)
-        for into, given in ((self.changes, outcome.changes), (self.panes, outcome.panes)):
+        changes = None if outcome.changes is None else in_order(outcome.changes)
+        for into, given in ((self.changes, changes), (self.panes, outcome.panes)):
             if given is not None:
                 into.setdefault(i, []).append(given)
         self.dropped[i] = list(outcome.dropped)
