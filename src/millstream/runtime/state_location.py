@@ -113,8 +113,8 @@ class StateLocation:
         if self.uri is None:
             return FlowState.in_folder(folder)
         mine = self.uri.storage(self.home).within(f"{self.id}/flows/{paths.part(flow, 'flow')}")
-        places = (mine.within(name) for name in ("state", "changes", "answers"))
-        return FlowState(*places, folder, self.home)
+        state, changes, answers = (mine.within(name) for name in ("state", "changes", "answers"))
+        return FlowState(state, changes, answers, folder, self.home)
 
     def moved(self) -> StateLocation:
         """Another folder under the same URI."""

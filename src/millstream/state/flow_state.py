@@ -25,5 +25,5 @@ class FlowState:
     @classmethod
     def in_folder(cls, folder: Path) -> FlowState:
         """All of it below one folder."""
-        places = (LocalStorage(folder / name) for name in ("state", "changes", "answers"))
-        return cls(*places, folder)
+        state, changes, answers = (LocalStorage(folder / name) for name in ("state", "changes", "answers"))
+        return cls(state, changes, answers, folder)

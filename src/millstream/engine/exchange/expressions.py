@@ -101,11 +101,11 @@ class _Records:
 
     def _called(self, op: Batches) -> _Records:
         """What a Python function returns. Its rows have no order."""
-        known = self.rows.schema
+        known = {f.name: f.dataType for f in self.rows.schema.fields}
         fields = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in op.schema if f.type is not None)
         after = StructType.fromDDL(f"`{OP}` STRING, {fields}")
         assert isinstance(after, StructType)
-        head = [StructField(n, known[n].dataType) for n in (OTHERS, KEEP)]
+        head = [StructField(n, known[n]) for n in (OTHERS, KEEP)]
         rows = self.rows.mapInArrow(BatchesTask(op, self.fields).run, StructType([*head, *after.fields]))
         return replace(self, rows=rows, carried=(OP,), fields=op.schema.names)
 
