@@ -28,6 +28,10 @@ class SentFunction:
         except Exception as error:
             raise Unsupported("the function cannot be pickled", detail=f"{type(error).__name__}: {error}") from error
 
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the copy of this process."""
+        return self.function(*arguments)
+
     @property
     def function(self) -> Callable[..., Any]:
         """The copy of this process."""
