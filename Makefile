@@ -21,7 +21,7 @@ tour:
 	@echo "  make test-slow  one shard of the slow tests        (SHARD=3/40)"
 	@echo "  make test-all   every test, slow ones too; hours"
 	@echo "  make bench      measure against the peers          (ARGS=\"--help\")"
-	@echo "  make fmt        format the code and repair what ruff can repair"
+	@echo "  make fmt        format the code and fix what ruff can fix"
 	@echo "  make lint       format and lint check only"
 	@echo "  make type       mypy only"
 	@echo "  make clean      remove caches and builds; keeps .venv and homes"
@@ -42,7 +42,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	@bash scripts/test.sh $(ARGS)
 
-# One after the other, also under make -j: the cheap checks speak first.
+# One after the other, also under make -j: the cheap checks run first.
 check: $(STAMP)
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory type

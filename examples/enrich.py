@@ -1,9 +1,9 @@
-"""Auctions joined to a stored table: `TABLES` is put into the home first, `enrich` looks up in it.
+"""Auctions joined to a stored table: `TABLES` is stored in the home first, and `enrich` looks rows up in it.
 
     millstream run examples/enrich.py
     millstream query "SELECT * FROM offers ORDER BY offered DESC"
 
-A newer version of the table (start again with other rows, or home.put_table) is used from the next epoch on.
+A new version of the table (from a start with other rows, or from home.put_table) is used from the next epoch on.
 """
 
 import millstream as ms

@@ -1,10 +1,10 @@
-"""The word count: lines come from a Python function, flat_map makes one row per word.
+"""The word count: lines come from a Python function, flat_map produces one row per word.
 
     millstream run examples/word_count.py
     millstream query "SELECT word, n FROM words ORDER BY n DESC, word"
 
-A generator makes its records from their numbers alone, so any part of it can be made again at any time: that
-is what makes a restart exact. The function travels to the executors by value.
+A generator computes its records from their numbers alone, so any range can be computed again at any time. That
+makes a restart exact. The function is sent to the executors by value.
 """
 
 from datetime import UTC, datetime, timedelta

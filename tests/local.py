@@ -87,18 +87,18 @@ class LocalEngine:
     def graph(self) -> Graph:
         return graph_of(self.plan)
 
-    def run(self, version: Version, given: EpochInput) -> EpochOutput:
+    def run(self, version: Version, epoch_input: EpochInput) -> EpochOutput:
         """Perform one epoch."""
-        return self.perform(_LocalWork, version, given)
+        return self.perform(_LocalWork, version, epoch_input)
 
-    def perform(self, work: type[_LocalWork], version: Version, given: EpochInput) -> EpochOutput:
+    def perform(self, work: type[_LocalWork], version: Version, epoch_input: EpochInput) -> EpochOutput:
         """Perform one epoch with tasks; in the driver, if a row fails in an expression between them."""
         try:
-            return work(self, version, given).run()
+            return work(self, version, epoch_input).run()
         except MillstreamError as error:
             if not self.spreads or not self.graph.uses_spark or not is_of_rows(error):
                 raise
-            return work(self, version, given, may_spread=False).run()
+            return work(self, version, epoch_input, may_spread=False).run()
 
     def rows(self, source: PlannedSource, part: SourceSlice) -> pa.Table:
         """The rows of a slice."""
@@ -152,51 +152,53 @@ class LocalEngine:
 class _LocalWork:
     """One epoch, and the expressions for its driver."""
 
-    def __init__(self, engine: LocalEngine, version: Version, given: EpochInput, *, may_spread: bool = True) -> None:
+    def __init__(
+        self, engine: LocalEngine, version: Version, epoch_input: EpochInput, *, may_spread: bool = True
+    ) -> None:
         self.shards, self.spreads = engine.shards, engine.spreads and may_spread
-        self.plan, self.given, self.engine = engine.plan, given, engine
-        self.driver = EpochDriver(engine.plan, engine.cache, version, given, self, engine.state.answers)
+        self.plan, self.input, self.engine = engine.plan, epoch_input, engine
+        self.driver = EpochDriver(engine.plan, engine.cache, version, epoch_input, self, engine.state.answers)
 
     def run(self) -> EpochOutput:
         rows: dict[str, pa.Table] = {}
         frames: list[tuple[Scan, pl.DataFrame]] = []
         for source in self.plan.sources:
-            part = self.given.slices[source.name]
+            part = self.input.slices[source.name]
             if part.empty:
                 continue
             rows[source.name] = self.engine.rows(source, part)
             for scan in self.plan.scans_of(source.name):
-                frame = self.engine.columns(source, scan, rows[source.name], self.given.now)
+                frame = self.engine.columns(source, scan, rows[source.name], self.input.now)
                 if self.spreads:
                     frames.append((scan, frame))
                     continue
-                future = self.given.now + source.options.future_bound.micros
-                known = self.given.newest.get(source.name)
-                self.driver.taken(scan, take_in(frame, self.driver.roles(scan), future, known))
+                future = self.input.now + source.options.future_bound.micros
+                known = self.input.newest.get(source.name)
+                self.driver.add_intake(scan, take_in(frame, self.driver.roles(scan), future, known))
         if self.spreads:
             self._spread(frames)
         self.driver.operators()
         for scan, role, dropped in self.driver.apart(list(rows)):
             source = self.plan.source(scan.source)
-            frame = self.engine.columns(source, scan, rows[scan.source], self.given.now)
+            frame = self.engine.columns(source, scan, rows[scan.source], self.input.now)
             records = [_record(r) for r in python_rows(rows[scan.source].select(source.schema.names))]
             frame = frame.with_columns(pl.Series("record", records, dtype=pl.String))
-            future = self.given.now + source.options.future_bound.micros
+            future = self.input.now + source.options.future_bound.micros
             frame = frame.filter((pl.col("$bad") == 0) & (pl.col("$ts") <= future))
             if role.feed.keep is not None and role.operator.filters_scan:
                 frame = frame.filter(pl.col(role.feed.keep))
-            found = apart(role, frame, dropped, self.given.number, self.given.now)
+            found = apart(role, frame, dropped, self.input.number, self.input.now)
             self.driver.set_apart(role, found)
-        if self.given.replay is not None:
-            self.driver.replayed(self.given.replay, self._history)
+        if self.input.replay is not None:
+            self.driver.replayed(self.input.replay, self._history)
         return self.driver.out
 
     def _history(self, scan: Scan, roles: list[Role], first: int, last: int) -> Intake:
-        assert self.given.replay is not None
+        assert self.input.replay is not None
         source = self.plan.source(scan.source)
-        frame = self.engine.columns(source, scan, self.engine.rows(source, self.given.replay.history[scan.source]))
+        frame = self.engine.columns(source, scan, self.engine.rows(source, self.input.replay.history[scan.source]))
         inside = frame.filter((pl.col("$ts") >= first) & (pl.col("$ts") < last))
-        return take_in(inside, roles, self.given.now + source.options.future_bound.micros)
+        return take_in(inside, roles, self.input.now + source.options.future_bound.micros)
 
     def computed(self, ops: Sequence[Op], changes: pa.Table, *, quiet: bool = False) -> pa.Table:
         raise NotImplementedError("expressions after operators need the query engine")
@@ -211,30 +213,30 @@ class _LocalWork:
     @property
     def _name(self) -> str:
         """The beginning of the names of files."""
-        return f"{self.given.number:012d}-{self.given.attempt}"
+        return f"{self.input.number:012d}-{self.input.attempt}"
 
     def _spread(self, frames: list[tuple[Scan, pl.DataFrame]]) -> None:
         """Run the tasks of the executors in this process: every scan in two partitions, and a shuffle per level."""
         driver, engine, graph = self.driver, self.engine, self.engine.graph
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, driver.version))
         files = engine.state.changes
-        routes = Routes(graph, self.shards, whole, files, graph.writing(self.given.parts), self.given.hot)
+        routes = Routes(graph, self.shards, whole, files, graph.writing(self.input.parts), self.input.hot)
         driver.operators(graph.first)
         parcels = routes.sent(driver, self.plan)
         partition, attempts = 0, itertools.count()  # Spark numbers the attempts at all tasks
         for scan, frame in frames:
             newest = None if scan.ops else scan.source
-            roles, known = driver.roles(scan), self.given.newest.get(scan.source)
-            future = self.given.now + self.plan.source(scan.source).options.future_bound.micros
+            roles, known = driver.roles(scan), self.input.newest.get(scan.source)
+            future = self.input.now + self.plan.source(scan.source).options.future_bound.micros
             task = ScanTask(scan.id, roles, future, known, routes, newest, self._name)
             middle = len(frame) // 2
             for part in (frame.slice(0, middle), frame.slice(middle)):
                 sent = task.run(iter(part.to_arrow().to_batches()), partition, next(attempts))
                 parcels += self._evaluated(sent, 0, routes, partition)
                 partition += 1
-        lookups = driver.services.lookups(graph, self.given.attempt, self.shards)
+        lookups = driver.services.lookups(graph, self.input.attempt, self.shards)
         for level in range(1, graph.levels + 1):
-            args = (engine.cache.storage, self.given.number, self.given.attempt, driver.version, driver.clocks)
+            args = (engine.cache.storage, self.input.number, self.input.attempt, driver.version, driver.clocks)
             task_of_level = LevelTask(level, routes, *args, lookups, driver.services)
             by_shard: dict[int, list[pa.RecordBatch]] = {s: [] for s in range(self.shards)}
             for parcel in reversed(list(parcels_of(parcels))):  # a shuffle delivers in any order
@@ -244,7 +246,7 @@ class _LocalWork:
                 parcels += self._evaluated(task_of_level.run(iter(mine), s, next(attempts)), level, routes, s)
         results = opened(parcels, files)
         for scan, _ in frames:
-            driver.taken(scan, results.intakes.get(scan.id, Intake()))
+            driver.add_intake(scan, results.intakes.get(scan.id, Intake()))
         driver.received(graph, results, self.shards)
 
     def _evaluated(

@@ -161,18 +161,18 @@ class _SimulatedTasks:
         assert report is not None and report.rows == 10_000 * self._shards
         return self._seconds
 
-    def _run(self, version: Version, given: EpochInput) -> EpochOutput:
+    def _run(self, version: Version, epoch_input: EpochInput) -> EpochOutput:
         engine = self._engine
         with self._part("tasks"):
-            driver = EpochDriver(engine.plan, engine.cache, version, given, None, engine.state.answers)  # type: ignore[arg-type]
+            driver = EpochDriver(engine.plan, engine.cache, version, epoch_input, None, engine.state.answers)  # type: ignore[arg-type]
             routes = Routes(engine.graph, self._shards, frozenset(), engine.state.changes)
-            args = (engine.cache.storage, given.number, given.attempt, version.only(engine.graph.steps(1)))
+            args = (engine.cache.storage, epoch_input.number, epoch_input.attempt, version.only(engine.graph.steps(1)))
             assert cloudpickle.dumps(LevelTask(1, routes, *args, driver.clocks))
         with self._part("open outcomes"):
             results = opened(self._parcels, engine.state.changes)
         with self._part("version"):
             for scan in engine.plan.scans:
-                driver.taken(scan, results.intakes[scan.id])
+                driver.add_intake(scan, results.intakes[scan.id])
             driver.received(engine.graph, results, self._shards)
             driver.operators()
         return driver.out

@@ -6,7 +6,6 @@ row is exchanged, kept in state and passed on. Every flow ends in a view of one 
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 
 import millstream as ms
-from bench.own import engine, feed, turns
-from millstream.plan.planner import plan
+from bench.own import feed, turns
+from bench.own.turns import FILES, WARM_FILES
 
-ROWS, FILES, WARM_FILES = 2_000_000, 6, 2
+ROWS = 2_000_000
 
 
 def measure(work: Path, events: int | None) -> dict[str, Any]:
@@ -42,17 +41,7 @@ def _timed(levels: int, rows: int, work: Path) -> float:
     stream.aggregate(n=ms.count()).view("result")
     keys = np.arange(rows, dtype=np.int64)
     with ms.Home(work / "home") as home:
-        loop = home.loop(plan(flow), placement="spread")
-        begin = time.perf_counter()
-        for number, part in enumerate(np.array_split(keys, FILES)):
-            folder.release(folder.stage(feed.one_each(part)))
-            if number == WARM_FILES:
-                begin = time.perf_counter()
-            while loop.step() is not None:
-                pass
-        seconds = time.perf_counter() - begin
-        found = engine.scalar(home, "SELECT n FROM result")
-        loop.close()
+        seconds, found = turns.file_by_file(home, flow, folder, keys)
     if found != rows:
         raise SystemExit(f"levels {levels}: the view counts {found:,} of {rows:,}")
     return seconds

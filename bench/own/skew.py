@@ -7,7 +7,6 @@ same number of rows and of pairs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import Any
 import numpy as np
 
 import millstream as ms
-from bench.own import engine, feed, turns
-from millstream.plan.planner import plan
+from bench.own import feed, turns
+from bench.own.turns import FILES, WARM_FILES
 
-ROWS, FILES, WARM_FILES = 4_000_000, 6, 2
+ROWS = 4_000_000
 HOT_KEY = 7
 
 
@@ -71,17 +70,7 @@ def _timed(name: str, build: Callable[[ms.Stream, ms.Stream], ms.Stream], rows: 
     build(stream, other).view("result")
     others.release(others.stage(feed.one_each(np.unique(keys))))
     with ms.Home(work / "home") as home:
-        loop = home.loop(plan(flow), placement="spread")
-        begin = time.perf_counter()
-        for number, part in enumerate(np.array_split(keys, FILES)):
-            bids.release(bids.stage(feed.one_each(part)))
-            if number == WARM_FILES:
-                begin = time.perf_counter()
-            while loop.step() is not None:
-                pass
-        seconds = time.perf_counter() - begin
-        found = engine.scalar(home, "SELECT n FROM result")
-        loop.close()
+        seconds, found = turns.file_by_file(home, flow, bids, keys)
     if found != _expected(name, keys):
         raise SystemExit(f"skew {name} {kind}: the view has {found:,} instead of {_expected(name, keys):,}")
     return seconds

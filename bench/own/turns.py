@@ -8,14 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import millstream as ms
 from bench import oracle
+from bench.own import engine, feed
 from bench.peers.protocol import write_result
 from millstream.plan.planner import plan
 
 ROUNDS = 3
+FILES, WARM_FILES = 6, 2
+"""The files of a run, file by file, and how many of the first ones are not timed: the JVM is warm after them."""
 
 Timed = Callable[[Path], float]
 """A run in a fresh folder, which need not exist yet; returns the seconds that count."""
@@ -45,6 +49,24 @@ def to_the_end(home: ms.Home, flow: ms.Flow) -> float:
     seconds = time.perf_counter() - begin
     loop.close()
     return seconds
+
+
+def file_by_file(home: ms.Home, flow: ms.Flow, folder: feed.Folder, keys: feed.Longs) -> tuple[float, Any]:
+    """The seconds in which a flow, spread over the executors, takes one bid per key, in files that appear one by one;
+    and the column `n` of its view `result`, which has one row.
+    """
+    loop = home.loop(plan(flow), placement="spread")
+    begin = time.perf_counter()
+    for number, part in enumerate(np.array_split(keys, FILES)):
+        folder.release(folder.stage(feed.one_each(part)))
+        if number == WARM_FILES:
+            begin = time.perf_counter()
+        while loop.step() is not None:
+            pass
+    seconds = time.perf_counter() - begin
+    found = engine.scalar(home, "SELECT n FROM result")
+    loop.close()
+    return seconds, found
 
 
 def middle(values: Sequence[float]) -> float:

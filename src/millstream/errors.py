@@ -166,7 +166,7 @@ class SourceMissing(SourceError):
 
 
 class SourceUnreadable(SourceError):
-    """A file exists but does not match the format or schema of the source."""
+    """A file or folder may not be read, or a topic or stream does not have the columns of the source."""
 
 
 class SinkError(MillstreamError):

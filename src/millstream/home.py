@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -43,14 +45,16 @@ from millstream.runtime.supervision.lease import HomeLock
 from millstream.runtime.supervision.run import Run
 from millstream.runtime.supervision.supervisor import SET_APART, Restarts
 from millstream.sql.query.store_query import read_query
-from millstream.store.port import AsOf, epochs_read
+from millstream.store.port import AsOf, Store, epochs_read
 
 if TYPE_CHECKING:
     from millstream.live.deployment import Deployment
     from millstream.live.session import Session
     from millstream.serve.local import LocalServer
     from millstream.sql.catalog import Catalog
-    from millstream.store.duckdb import DuckStore
+
+_OPEN: weakref.WeakSet[Home] = weakref.WeakSet()
+"""The homes of this process that have not been closed."""
 
 
 class Home:
@@ -90,6 +94,7 @@ class Home:
         self._reviving = threading.Lock()
         self._deployment: Deployment | None = None
         self._own_session: Session | None = None
+        _OPEN.add(self)
 
     @property
     def path(self) -> Path:
@@ -112,7 +117,7 @@ class Home:
         return self.open_home.tables
 
     @property
-    def store(self) -> DuckStore:
+    def store(self) -> Store:
         """The store. It is opened on first use."""
         return self.open_home.store
 
@@ -250,7 +255,7 @@ class Home:
         A failed view raises ViewFailed. With ``failed_views="warn"``, its last rows are returned with a warning.
         """
         status.checked_failed_views(failed_views)
-        query = read_query(sql, self.store.tables())
+        query = read_query(sql, self.store.tables(), dialect=self.store.dialect)
         warnings = self.open_home.warnings_for(query.tables, failed_views)
         as_of: AsOf = {}
         table = self.store.query(query.sql, apart=query.apart, as_of=as_of)
@@ -325,7 +330,8 @@ class Home:
         return checkpoint.save(self.open_home.state, self.store, self.log, name, self.clock.now(), to=folder)
 
     def close(self) -> None:
-        """Stop the flows and release the home."""
+        """Stop the flows and release the home. A home that is open when Python exits is closed then."""
+        _OPEN.discard(self)
         if self._deployment is not None:
             self._deployment.close()
         self.open_home.stop_flows()
@@ -349,3 +355,13 @@ class Home:
         from millstream.serve.local import LocalServer
 
         self._server = LocalServer(self.path, self)
+
+
+def _close_all() -> None:
+    for home in list(_OPEN):
+        with suppress(Exception):  # the next process that opens it recovers
+            home.close()
+
+
+# Not `atexit`: it runs after thread pools have shut down, and the epoch that is under way may still need one.
+threading._register_atexit(_close_all)  # type: ignore[attr-defined]

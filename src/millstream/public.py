@@ -1,11 +1,17 @@
-"""Everything that `millstream` offers to its users, imported. `millstream/__init__.py` loads this on first use."""
+"""Everything that `millstream` offers to its users; `millstream/__init__.py` loads it on first use.
+
+The functions here are the ways to a home: own it, read it, or wait as a standby until its owner is gone.
+"""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 from millstream.clock import ManualClock, SystemClock
+from millstream.connect.nexmark_source import nexmark
 from millstream.connect.registry import register as register_connector
+from millstream.engine.spark_engines import SparkEngines
 from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.model.aggregates.aggregate import (
@@ -64,6 +70,7 @@ from millstream.model.steps.window_functions import (
     row_number,
 )
 from millstream.model.streams.stream import Stream, merge
+from millstream.model.types.duration import Duration
 from millstream.model.windows.accumulation import accumulating, discarding, retracting
 from millstream.model.windows.kinds import calendar, count_window, cumulating, custom, session
 from millstream.model.windows.trigger import (
@@ -82,13 +89,13 @@ from millstream.model.windows.trigger import (
     until,
 )
 from millstream.model.windows.window import Window, everything, hopping, tumbling
-from millstream.nexmark import nexmark
+from millstream.plan.planner import plan
 from millstream.reader import Reader
 from millstream.result import Result
 from millstream.runtime.supervision.run import Run
+from millstream.runtime.supervision.standby import Standby, standby_log
 from millstream.runtime.supervision.supervisor import Restarts
-from millstream.settings import HOME, find
-from millstream.takeover import standby
+from millstream.settings import HOME, MEMORY, find
 
 __all__ = [
     "Aggregator",
@@ -221,6 +228,34 @@ def open(
 def connect(path: str | Path | None = None) -> Reader:
     """Read a home from any process, whether or not a flow is running in it. Without a path, use the `home` setting."""
     return Reader(_home(path))
+
+
+def standby(
+    path: str | Path,
+    *flows: Flow,
+    mode: str = "passive",
+    memory: str | None = None,
+    spark_master: str | None = None,
+    lease: str | timedelta | Duration = "5 seconds",
+) -> Home:
+    """Wait as a standby, ready to run these flows, until the process that owns the home dies or freezes. Then open the
+    home.
+
+    An owner that gives no sign of life for the `lease` time is killed. An ``"active"`` standby also computes the
+    owner's epochs and discards the output, so that its caches are as warm as the owner's. Start the flows when this
+    returns.
+    """
+    seconds = Duration.positive(lease, what="lease").micros / 1e6
+    chosen = find(MEMORY, memory, home=Path(path)).value
+    engines = SparkEngines(standby_log(Path(path)), memory=chosen, master=spark_master)
+    waiting = Standby(Path(path), [plan(f) for f in flows], mode, engines=engines, lease=seconds)
+    try:
+        waiting.warm()
+        takeover = waiting.wait()
+    finally:
+        waiting.stop()
+    assert takeover is not None
+    return Home(path, memory=chosen, spark_master=spark_master, lock=takeover.lock)
 
 
 def _home(path: str | Path | None) -> Path:

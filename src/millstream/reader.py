@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import sleep
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from millstream.clock import SystemClock
 from millstream.errors import Cancelled, ConnectionLost, HomeDamaged, HomeInUse
@@ -28,10 +28,7 @@ from millstream.runtime.supervision.lease import HomeOwner, owner_of
 from millstream.serve.client import LocalClient
 from millstream.sql.query.store_query import read_query
 from millstream.store.files import has_store, open_store
-from millstream.store.port import AsOf, epochs_read
-
-if TYPE_CHECKING:
-    from millstream.store.duckdb import DuckStore
+from millstream.store.port import AsOf, Store, epochs_read
 
 T = TypeVar("T")
 
@@ -61,7 +58,7 @@ class Reader:
                 f"the home {self.path} has no views yet", hint="run a flow in it first: `millstream run FLOW.py`"
             )
 
-    def _ask(self, ask: Callable[[LocalClient], T], look: Callable[[DuckStore], T]) -> T:
+    def _ask(self, ask: Callable[[LocalClient], T], look: Callable[[Store], T]) -> T:
         """Call the process that owns the home, or read its store when there is no owner. Owners may change in the
         meantime.
         """
@@ -90,7 +87,7 @@ class Reader:
                 self._client = LocalClient(self.path)
         return self._client
 
-    def _look(self, look: Callable[[DuckStore], T]) -> T:
+    def _look(self, look: Callable[[Store], T]) -> T:
         """Read the store and close it immediately, so that a process that takes over the home does not have to wait."""
         before = owner_of(self.path / "lock")
         store = open_store(self.path, read_only=True, limits=Limits.of(home=self.path))
@@ -149,8 +146,8 @@ def _token(owner: HomeOwner | None) -> int:
     return owner.token if owner is not None else 0
 
 
-def _answered(store: DuckStore, sql: str, failed_views: str) -> Result:
-    translated = read_query(sql, store.tables())
+def _answered(store: Store, sql: str, failed_views: str) -> Result:
+    translated = read_query(sql, store.tables(), dialect=store.dialect)
     warnings = warnings_for(store, {}, translated.tables, SystemClock().now(), failed_views)
     as_of: AsOf = {}
     table = store.query(translated.sql, apart=translated.apart, as_of=as_of)

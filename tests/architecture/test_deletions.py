@@ -25,7 +25,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # a script in a process of its own, which imports nothing of Millstream; it renames what it wrote itself
     "store.subprocess_child": frozenset({"os.rename"}),
     # not of files: definitions, holds, lists, frames, trees of SQL
-    "cli.check_files": frozenset({"self.catalog.remove"}),
+    "cli.commands.project.check_files": frozenset({"self.catalog.remove"}),
     "kernels.windows.assign": frozenset(
         {
             "ended.with_columns((pl.col('$end') - window.size.micros).alias('$s')).rename",

@@ -15,7 +15,7 @@ from tests.architecture.sources import PACKAGE, modules, nodes_of, tree_of
 
 SRC = PACKAGE.parent
 
-FACADE = frozenset({"__init__", "__main__", "home", "nexmark", "public", "reader", "result", "takeover"})
+FACADE = frozenset({"__init__", "__main__", "home", "public", "reader", "result"})
 """What users import. May join all layers, but loads neither pyspark nor duckdb at import time."""
 
 EVERYWHERE = frozenset(
@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"model", "plan", "kernels", "state", "log", *(f"connect.{m}" for m in ("port", "forms", "text_lines"))}
     ),
     "runtime": BELOW_RUNTIME,
-    "live": BELOW_RUNTIME | {"runtime", "nexmark", "result"},  # SQL carried out on an open home
+    "live": BELOW_RUNTIME | {"runtime", "result"},  # SQL carried out on an open home
     "serve": frozenset({"runtime", "store", "model", "result", "live", "sql.parse.script", "sql.parse.text"}),
     "testing": BELOW_RUNTIME | {"runtime", "live"} | FACADE,
     "cli": BELOW_RUNTIME | {"runtime", "serve", "testing", "live"} | FACADE,

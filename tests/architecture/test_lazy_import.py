@@ -47,7 +47,7 @@ def test_describing_a_flow_loads_neither_pyspark_nor_duckdb() -> None:
 
 
 def test_a_module_does_not_hide_the_function_of_its_name() -> None:
-    modules = "import millstream.connect.registry, millstream.log.topic, millstream.nexmark"
+    modules = "import millstream.connect.nexmark, millstream.log.topic"
     functions = "assert all(map(callable, (millstream.connect, millstream.log, millstream.nexmark)))"
     assert loaded(f"{modules}\n{functions}", ()) == []
     assert loaded(f"import millstream\n{functions}\n{modules}\n{functions}", ()) == []

@@ -1,6 +1,7 @@
 """The public names are a sorted list, and each can be read about."""
 
 import importlib
+import importlib.util
 import inspect
 from pathlib import Path
 
@@ -26,6 +27,12 @@ def test_the_public_names_are_sorted_and_unique() -> None:
 
 def test_the_names_of_the_package_are_those_of_the_module_that_it_loads() -> None:
     assert importlib.import_module("millstream").__all__ == importlib.import_module("millstream.public").__all__
+
+
+def test_the_sub_packages_that_share_a_name_with_a_function_are_known() -> None:
+    millstream = importlib.import_module("millstream")
+    modules = {n for n in millstream.__all__ if importlib.util.find_spec(f"millstream.{n}") is not None}
+    assert modules == millstream._HIDDEN
 
 
 def test_every_public_name_exists_and_has_a_docstring() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.doctor_spark import check_storage
+from millstream.cli.commands.machine.doctor_spark import check_storage
 from millstream.engine.spark import executor_checks
 from millstream.engine.spark.executor_checks import check_executors
 from millstream.state.local_storage import LocalStorage
@@ -50,7 +50,7 @@ def test_a_storage_that_executors_cannot_use_is_reported(
 
     (tmp_path / "here").mkdir()
     (report,) = check_executors(spark, OnlyHere(tmp_path / "here"))
-    assert report.problems == ("the storage of state: the file that the driver has written is not there",)
+    assert report.problems == ("the storage of state: the file that the driver has written does not exist here",)
     nobody = ObjectStorage("bucket/x", S3Options("http://127.0.0.1:9", "us-east-1", "me", "very-secret"))
     monkeypatch.setattr("millstream.state.object_storage.time.sleep", lambda _: None)
     found = check_storage(nobody)

@@ -65,8 +65,8 @@ class QueryEngine(LocalEngine):
         finally:
             bind._projected = self._projected
 
-    def run(self, version: Version, given: EpochInput) -> EpochOutput:
-        return self.perform(_QueryWork, version, given)
+    def run(self, version: Version, epoch_input: EpochInput) -> EpochOutput:
+        return self.perform(_QueryWork, version, epoch_input)
 
     def _kinds_of(self, schema: pa.Schema, ops: Sequence[Op]) -> pa.Schema:
         what = f"{schema.to_string(truncate_metadata=False)} {ops}"

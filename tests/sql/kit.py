@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
+from millstream.connect.nexmark_source import nexmark
 from millstream.model.flow import Flow
 from millstream.model.python.function import Function
-from millstream.nexmark import nexmark
 from millstream.plan.explain.plan_tree import explain, text
 from millstream.plan.plan import Plan
 from millstream.plan.planner import plan

@@ -33,15 +33,36 @@ with ms.open("home") as home, home.start(flow) as run:
     print(home.query("SELECT n FROM counts").to_pandas()["n"].tolist(), len(home.query("SELECT * FROM through_pandas")))
 """
 
+LEFT_OPEN = """
+import millstream as ms
+
+home = ms.open("home")
+home.put_table("numbers", [{"n": 1}])
+print(home.query("SELECT n FROM numbers").to_dicts())
+"""
+
+
+def printed(script: str, folder: Path) -> tuple[str, str, int]:
+    """What a program prints in a folder, and its exit code."""
+    known = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", script],
+        cwd=folder, env=known, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    return done.stdout, done.stderr, done.returncode
+
 
 @pytest.mark.spark
 def test_a_program_that_runs_a_flow_prints_only_its_own_lines(tmp_path: Path) -> None:
-    known = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "default", "-c", SCRIPT],
-        cwd=tmp_path, env=known, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    assert (done.stdout, done.stderr, done.returncode) == ("[1] 1\n", "", 0)
+    folder = tmp_path / 'späces, 50% and "quotes" \\'
+    folder.mkdir()
+    assert printed(SCRIPT, folder) == ("[1] 1\n", "", 0)
+    assert "WARN" in (folder / "home" / "logs" / "spark.log").read_text()  # Spark found its log settings
+
+
+def test_a_home_that_is_left_open_is_closed_when_the_program_ends(tmp_path: Path) -> None:
+    assert printed(LEFT_OPEN, tmp_path) == ("[{'n': 1}]\n", "", 0)
+    assert not (tmp_path / "home" / "query.sock").exists()
 
 
 def test_only_the_known_warnings_are_hidden() -> None:

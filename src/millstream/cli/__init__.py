@@ -1,4 +1,4 @@
-"""The command line: one file per command. Importing it is cheap; a command imports what it needs when it runs."""
+"""The command line. `cli/commands/` has one file per command, which imports what it needs when it runs."""
 
 from __future__ import annotations
 

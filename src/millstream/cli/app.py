@@ -16,11 +16,26 @@ from millstream.cli.options import Settings
 from millstream.errors import MillstreamError
 from millstream.settings import DEBUG, SettingDeprecated, find, old_variables
 
-COMMANDS = (
-    *("demo", "init", "sql", "run", "check", "test", "query", "views", "flows", "watermarks"),
-    *("log", "explain", "doctor", "config", "checkpoint", "repair", "cluster"),
-)
-"""In the order in which a new user needs them; each is `command` in the module of its name."""
+COMMANDS = {
+    "demo": "demo",
+    "init": "project.init",
+    "sql": "sql",
+    "run": "run.run",
+    "check": "project.check",
+    "test": "project.test",
+    "query": "home.query",
+    "views": "home.views",
+    "flows": "home.flows",
+    "watermarks": "home.watermarks",
+    "log": "log.log",
+    "explain": "project.explain",
+    "doctor": "machine.doctor",
+    "config": "config",
+    "checkpoint": "home.checkpoint",
+    "repair": "home.repair",
+    "cluster": "machine.cluster",
+}
+"""In the order in which a new user needs them. Each is `command` in this module of `cli/commands/`."""
 
 
 class Commands(click.Group):
@@ -36,7 +51,8 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"millstream.cli.commands.{cmd_name}").command
+        module = importlib.import_module(f"millstream.cli.commands.{COMMANDS[cmd_name]}")
+        command: click.Command = module.command
         return command
 
     def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
@@ -110,10 +126,10 @@ def cli(ctx: click.Context, debug: bool) -> None:
       millstream views                     list the views, and how fresh they are
       millstream query "SELECT * FROM hot_auctions LIMIT 10"
 
-    Everything that a flow keeps is in one directory, its home. Options come before environment variables
-    (MILLSTREAM_HOME, ...), these before the file millstream.toml; `millstream config` shows the settings.
-    Exit codes: 0 done, 1 a check failed, 2 usage, 3 source or sink, 4 home, 5 flow, 6 query, 7 log, 70 a fault of
-    Millstream, 130 interrupted.
+    Everything that a flow keeps is in one directory, its home. Options take precedence over environment variables
+    (MILLSTREAM_HOME, ...), and these over the file millstream.toml; `millstream config` shows the settings.
+    Exit codes: 0 done, 1 a check failed, 2 usage, 3 source or sink, 4 home, 5 flow, 6 query, 7 log, 70 an internal
+    fault, 130 interrupted.
     """  # noqa: D301 - click reads the control character \b
     settings = ctx.ensure_object(Settings)
     settings.debug = find(DEBUG, debug or None).value

@@ -15,7 +15,7 @@ from millstream.errors import MillstreamError, RunError, plain
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
-    """What to know about an answer or a setting, on standard error."""
+    """Print warnings about a result or a setting on standard error."""
     for warning in warnings:
         click.echo(click.style("warning: ", fg="yellow", bold=True) + warning, err=True)
 

@@ -9,11 +9,11 @@ class ExitCode(IntEnum):
     """How a command ended. The kinds of errors (`millstream.errors`) have the codes from 2 to 7."""
 
     OK = 0
-    """All went well; Ctrl-C and SIGTERM end `run`, `demo` and `log tail` in this way too."""
+    """Success; also when Ctrl-C or SIGTERM ended `run`, `demo` or `log tail`."""
     FAILED = 1
     """A test failed, or `doctor` found a problem."""
     USAGE = 2
-    """The command, a setting or a flow is written wrongly, or there is no plan for the flow."""
+    """The command, a setting or a flow is wrong, or the flow cannot be planned."""
     SOURCE = 3
     """A source cannot be read, or a sink cannot be written."""
     HOME = 4
@@ -25,6 +25,6 @@ class ExitCode(IntEnum):
     LOG = 7
     """Records cannot be appended to the log or read from it."""
     UNEXPECTED = 70
-    """A fault of Millstream; the message names the file with the full report."""
+    """An internal fault of Millstream; the message names the file with the full report."""
     INTERRUPTED = 130
-    """Ctrl-C ended the command before it was done."""
+    """Ctrl-C ended the command before it had finished."""

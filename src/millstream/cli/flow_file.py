@@ -38,7 +38,7 @@ def load(path: Path, name: str | None = None) -> FlowFile:
         raise DefinitionError(
             f"there is no flow file {path}" if not path.is_dir() else f"{path} is a folder, not a flow file",
             detail=f"looked from {Path.cwd()}",
-            hint=f"there are: {', '.join(known)}" if known else "name a Python file that makes a ms.Flow(...)",
+            hint=f"there are: {', '.join(known)}" if known else "name a Python file that creates a ms.Flow(...)",
         )
     module = _execute(path)
     flows = tuple({id(v): v for v in module.values() if isinstance(v, Flow)}.values())
@@ -46,7 +46,7 @@ def load(path: Path, name: str | None = None) -> FlowFile:
         msg = f"there is no flow in {path}"
         raise DefinitionError(
             msg,
-            hint='make one at the top level of the file: flow = ms.Flow("name")',
+            hint='create one at the top level of the file: flow = ms.Flow("name")',
         )
     for flow in flows:
         if sum(f.name == flow.name for f in flows) > 1:
@@ -96,7 +96,7 @@ def _execute(path: Path) -> dict[str, Any]:
             msg,
             origin=where,
             detail=_line(error, path),
-            hint="install it, or put it beside the flow file" if isinstance(error, ModuleNotFoundError) else None,
+            hint="install it, or put it next to the flow file" if isinstance(error, ModuleNotFoundError) else None,
         ) from error
 
 

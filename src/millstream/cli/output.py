@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -18,6 +18,9 @@ from millstream.display import visible
 from millstream.model.types.values import python_values
 from millstream.result import Result, distinct, plain, shown, text_table
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 FORMATS = ("table", "csv", "json")
 
 
@@ -25,7 +28,7 @@ def print_result(result: Result, form: str) -> None:
     """The answer to a query."""
     print_warnings(result.warnings)
     table = result.to_arrow()
-    columns = [python_values(c) for c in table.columns]  # by place: two columns may have one name
+    columns = [python_values(c) for c in table.columns]  # by position: two columns may have one name
     print_rows(result.columns, [list(row) for row in zip(*columns, strict=True)], form)
 
 
@@ -36,7 +39,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str)
     elif form == "csv":
         click.echo(csv_text(columns, rows), nl=False)
     elif sys.stdout.isatty():
-        rich_table(columns, rows)
+        print_table(columns, rows)
     else:
         click.echo(text_table(list(columns), [list(r) for r in rows]))
 
@@ -87,10 +90,18 @@ def _cell(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """A table in the terminal."""
-    from rich import box
     from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(rich_table(columns, rows))
+    console.print(f"[dim]{len(rows):,} row{'' if len(rows) == 1 else 's'}[/dim]")
+
+
+def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """A table for a terminal, with numbers to the right."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
@@ -100,9 +111,7 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         table.add_column(Text(visible(name)), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(v)) for v in row))
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(f"[dim]{len(rows):,} row{'' if len(rows) == 1 else 's'}[/dim]")
+    return table
 
 
 # ---------------------------------------------------------------- values as people say them

@@ -18,6 +18,7 @@ from millstream.log.topic import Topic
 from millstream.model.connector import Connector
 from millstream.model.connectors import LogTopic, SparkStream
 from millstream.model.types.schema import Schema
+from millstream.model.types.unknown_column import missing_column
 
 
 class LogSource(SourceBase):
@@ -109,7 +110,7 @@ class LogSource(SourceBase):
         return SourceFacts(f"log {self.topic.name}", record_per_offset=True)
 
     def tap(self) -> SparkTap | None:
-        """The tap that lands records in the topic, if it has one."""
+        """The tap that writes records to the topic, if it has one."""
         return self._tap
 
 
@@ -118,9 +119,11 @@ def _check(topic: Topic, schema: Schema) -> None:
     for field in schema:
         index = topic.schema.get_field_index(field.name)
         if index < 0:
-            raise SourceUnreadable(
-                f"the topic `{topic.name}` has no column `{field.name}`",
-                detail="it has: " + ", ".join(topic.schema.names),
+            raise missing_column(
+                SourceUnreadable,
+                f"the topic `{topic.name}`",
+                field.name,
+                topic.schema.names,
                 hint="correct the schema of the source",
             )
         actual = topic.schema.field(index).type
@@ -198,7 +201,7 @@ def open_topic(context: SourceContext) -> LogSource:
 
 
 def open_tapped(context: SourceContext) -> LogSource:
-    """Open the topic in which a tap lands the records of a Spark stream, creating it if it does not exist."""
+    """Open the topic to which a tap writes the records of a Spark stream, creating it if it does not exist."""
     stream = context.connector
     assert isinstance(stream, SparkStream)
     name = stream.topic or _landing(context.flow, context.name)
@@ -217,7 +220,7 @@ def follow_topic(context: SourceContext) -> LogSource | None:
 
 
 def follow_tapped(context: SourceContext) -> LogSource | None:
-    """Open the topic of a tap next to the process that lands records in it; None when it does not exist yet."""
+    """Open the topic of a tap while another process writes records to it; None when it does not exist yet."""
     assert isinstance(context.connector, SparkStream)
     return _followed(context, context.connector.topic or _landing(context.flow, context.name))
 

@@ -1,9 +1,9 @@
-"""The Nexmark events: persons, auctions and bids of an auction house, each made from its number alone.
+"""The Nexmark events: persons, auctions and bids of an auction house, each computed from its number alone.
 
-Event number m is a person, an auction or a bid by m mod 50 (1 : 3 : 46), and every field of it is a hash of
-(seed, field, m). So nothing is remembered between events, any cut of a range gives the same events, and
-ranges can be made in parallel. Positions count the stream as it arrives: without disorder the event at
-position n is number n; with `out_of_order_group` g the numbers inside every g positions are permuted.
+Event number m is a person, an auction or a bid by m mod 50 (1 : 3 : 46), and every field of it is a hash of (seed,
+field, m). So no state is kept between events, a range gives the same events however it is divided, and ranges can be
+generated in parallel. Positions count the stream as it arrives: without disorder the event at position n is number n;
+with `out_of_order_group` g the numbers inside every g positions are permuted.
 
 The rules are those of the Java generator (github.com/nexmark/nexmark) except for one: bidders are offset by
 1000 exactly like persons (Java adds 1000 twice), so a bidder is found among the persons by id. The random
@@ -94,7 +94,7 @@ class Nexmark:
 
 
 def event_number(n: Ints, config: Nexmark) -> Ints:
-    """The number of the event that stands at each position `n` of the stream."""
+    """The number of the event at each position `n` of the stream."""
     group = config.out_of_order_group
     return n if group == 1 else n - n % group + n % group * _SHUFFLE % group
 
@@ -105,7 +105,7 @@ def event_time_us(n: Ints | int, config: Nexmark) -> Ints:
 
 
 def count(kind: str, start: int, end: int, config: Nexmark | None = None) -> int:
-    """How many events of `kind` stand at the positions [start, end); `config` matters for disorder only."""
+    """How many events of `kind` are at the positions [start, end); `config` matters for disorder only."""
     group = 1 if config is None else config.out_of_order_group
     if config is None or group == 1:
         return max(_rank(kind, end) - _rank(kind, start), 0)

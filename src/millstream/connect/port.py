@@ -236,7 +236,8 @@ class SourceBase:
 
 
 def fair_shares(waiting: Mapping[int, int], most: int) -> dict[int, int]:
-    """How much each partition gives when `most` is taken in all: small ones all they have, the others alike.
+    """How much is read from each partition when at most `most` is read in total: all of small ones, equal shares of the
+    others.
 
     >>> fair_shares({0: 1, 1: 10, 2: 10}, 11)
     {0: 1, 1: 5, 2: 5}

@@ -1,6 +1,6 @@
-"""One entry per system: how its sources and sinks are opened, and what a repair can know of it.
+"""One entry per system: how its sources and sinks are opened, and what a repair can find out about it.
 
-What is declared of a system (options, spelling in SQL, guarantee) is in `model/connector_declarations.py`. The entries
+The declaration of a system (options, spelling in SQL, guarantee) is in `model/connector_declarations.py`. The entries
 of the systems that come with Millstream are in `connect/built_in.py`; others are added by `register`, which is
 `millstream.register_connector`.
 """
@@ -93,7 +93,7 @@ class Offline:
 
 
 class OfflineChecks(Protocol):
-    """What a repair can know of the sources of a system."""
+    """What a repair can find out about the sources of a system."""
 
     def problems(self, place: Offline, at: Mapping[str, int]) -> Iterator[str]:
         """Why a flow cannot resume at these offsets (by partition), in sentences."""
@@ -189,6 +189,7 @@ def register(
     guarantee: SinkGuarantee | None = None,
     unnamed: str = "",
     doc: str = "",
+    place: str = "",
     follow: Callable[[SourceContext], SourcePort | None] | None = None,
     offline: OfflineChecks | None = None,
     columns: Callable[[Connector, Log | None], Schema | None] | None = None,
@@ -196,9 +197,10 @@ def register(
     """Register a connector, so that `millstream.connector(name, ...)` and ``FROM name(...)`` in SQL know it.
 
     `source` and `sink` open one from its context, whose `options` are checked and complete; usually they are classes.
-    `options` are those of both unless a sink has others; `unnamed` is the one that a value without a name is for. A
-    sink declares its `guarantee` here, or as an attribute of its class if that is a `SinkBase`. A package calls this
-    from a function that it names in the entry-point group ``millstream.connectors``.
+    `options` are those of both unless a sink has others; `unnamed` is the one that a value without a name is for. SHOW
+    calls it `place`, with that value for ``{}`` (``the database {}``); by default its name. A sink declares its
+    `guarantee` here, or as an attribute of its class if that is a `SinkBase`. A package calls this from a function that
+    it names in the entry-point group ``millstream.connectors``.
     """
     if source is None and sink is None:
         raise DefinitionError(f"the connector `{name}` has neither a source nor a sink")
@@ -213,6 +215,7 @@ def register(
         guarantee=None if sink is None else guarantee,
         doc=doc,
         example=f"{name.upper()}(" + ", ".join(f"{o.name} = ..." for o in options if o.required) + ")",
+        place=place,
     )
     connector_declarations.declare(system)
     add(ConnectorEntry(system, source, sink, follow, offline, columns))

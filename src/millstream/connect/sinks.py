@@ -114,7 +114,7 @@ class TopicSink(SinkBase):
             raise HomeDamaged(
                 f"the topic `{reach.topic}` lacks changes that the sink `{self.name}` has written to it",
                 detail=f"{missing}; it was removed, or replaced by an older one",
-                hint="put the topic back from a copy; `millstream repair` says what can be done without one",
+                hint="restore the topic from a copy; `millstream repair` says what can be done without one",
             )
         self.reach = reach
 

@@ -94,17 +94,17 @@ class Engine:
         self.native = {source.name: _native_scans(self.plan, source.name) for source in self.plan.sources}
         """By source: all of its scans without Spark; None if one of them needs Spark."""
 
-    def run(self, version: Version, given: EpochInput) -> EpochOutput:
+    def run(self, version: Version, epoch_input: EpochInput) -> EpochOutput:
         """Perform one epoch."""
         try:
-            return self._run(version, given)
+            return self._run(version, epoch_input)
         except SourceUnreadable:
-            if not self._examined(given):
+            if not self._examined(epoch_input):
                 raise
-        return self._run(version, given)
+        return self._run(version, epoch_input)
 
-    def _run(self, version: Version, given: EpochInput) -> EpochOutput:
-        epoch = _Epoch(self, version, given)
+    def _run(self, version: Version, epoch_input: EpochInput) -> EpochOutput:
+        epoch = _Epoch(self, version, epoch_input)
         try:
             with translated(self._log):
                 return epoch.run()
@@ -112,21 +112,21 @@ class Engine:
             if not epoch.is_spread or not self.graph.uses_spark or not is_of_rows(error):
                 raise
         with translated(self._log):  # a row failed: only the driver can tell which, and set it apart
-            return _Epoch(self, version, given, may_spread=False).run()
+            return _Epoch(self, version, epoch_input, may_spread=False).run()
 
-    def _examined(self, given: EpochInput) -> bool:
+    def _examined(self, epoch_input: EpochInput) -> bool:
         """Whether files of the epoch turned out to be damaged. From then on they are errors of their source."""
-        ports = [(self._ports[name], part) for name, part in given.slices.items()]
+        ports = [(self._ports[name], part) for name, part in epoch_input.slices.items()]
         return any([port.examine(part) for port, part in ports])  # a list, so that every port is examined
 
-    def places(self, given: EpochInput) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def places(self, epoch_input: EpochInput) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """By source, partitions and positions of the good rows of its slice, in order. Used to search for poison
         records.
         """
         with translated(self._log):
             return {
-                name: poison_rows.places(self.steady, self.plan.source(name), self._ports[name], part, given)
-                for name, part in given.slices.items()
+                name: poison_rows.places(self.steady, self.plan.source(name), self._ports[name], part, epoch_input)
+                for name, part in epoch_input.slices.items()
                 if not part.empty
             }
 
@@ -177,24 +177,24 @@ class _Expressions:
 class _Epoch:
     """One epoch: read and scan the sources, run the operators, quarantine rows."""
 
-    def __init__(self, engine: Engine, version: Version, given: EpochInput, *, may_spread: bool = True) -> None:
-        self.given, self.plan = given, engine.plan
+    def __init__(self, engine: Engine, version: Version, epoch_input: EpochInput, *, may_spread: bool = True) -> None:
+        self.input, self.plan = epoch_input, engine.plan
         self.may_spread, self.is_spread = may_spread, False
         self.engine = engine
         self.spark: Any = engine._spark
-        self.tables = engine._stored(given.tables)
+        self.tables = engine._stored(epoch_input.tables)
         self.reads: dict[str, SliceRead] = {}
         """The slices that Spark has read."""
         self.native: dict[str, NativeSource] = {}
         """The slices that were read without Spark's readers."""
         self.forms: dict[str, Sequence[Form]] = {}
         expressions = _Expressions(self.spark, engine._log)
-        self.driver = EpochDriver(engine.plan, engine.cache, version, given, expressions, engine.state.answers)
+        self.driver = EpochDriver(engine.plan, engine.cache, version, epoch_input, expressions, engine.state.answers)
         self.out = self.driver.out
 
     def run(self) -> EpochOutput:
         started = time.perf_counter()
-        sources = [s.name for s in self.plan.sources if not self.given.slices[s.name].empty]
+        sources = [s.name for s in self.plan.sources if not self.input.slices[s.name].empty]
         try:
             self.is_spread = self._spreads(sources)
             if self.is_spread:
@@ -205,8 +205,8 @@ class _Epoch:
             scanned = time.perf_counter()
             self.driver.operators()
             self._set_apart()
-            if self.given.replay is not None:
-                self.driver.replayed(self.given.replay, self._history)
+            if self.input.replay is not None:
+                self.driver.replayed(self.input.replay, self._history)
         finally:
             for name in self.reads:
                 self._release(name)
@@ -217,10 +217,10 @@ class _Epoch:
 
     def _read(self, name: str) -> SliceRead:
         """The slice of a source as a DataFrame. It is kept if several scans read it."""
-        source, part = self.plan.source(name), self.given.slices[name]
+        source, part = self.plan.source(name), self.input.slices[name]
         port = self.engine._ports[name]
-        if poison_rows.concerns(self.given, name):
-            reading = poison_rows.reading(self.engine.steady, source, port, part, self.given)
+        if poison_rows.concerns(self.input, name):
+            reading = poison_rows.reading(self.engine.steady, source, port, part, self.input)
         else:
             reading = self._read_columns(name, self.plan.columns_read(name))
         if reading.scanned and len(self.plan.scans_of(name)) > 1:
@@ -229,13 +229,13 @@ class _Epoch:
         return reading
 
     def _read_columns(self, name: str, only: frozenset[str] | None = None) -> SliceRead:
-        source, part, strict = self.plan.source(name), self.given.slices[name], name in self.engine.strict
+        source, part, strict = self.plan.source(name), self.input.slices[name], name in self.engine.strict
         port, forms = self.engine._ports[name], self._forms(name)
-        return read(self.spark, source, port, part, self.given.now, strict=strict, only=only, forms=forms)
+        return read(self.spark, source, port, part, self.input.now, strict=strict, only=only, forms=forms)
 
     def _forms(self, name: str) -> Sequence[Form]:
         if name not in self.forms:
-            self.forms[name] = self.engine._ports[name].slice(self.given.slices[name])
+            self.forms[name] = self.engine._ports[name].slice(self.input.slices[name])
         return self.forms[name]
 
     def _native(self, name: str) -> NativeSource | None:
@@ -243,9 +243,9 @@ class _Epoch:
         scans = self.engine.native[name]
         if scans is None or name in self.engine.strict or not self.engine.placement.reads_natively():
             return None
-        if poison_rows.concerns(self.given, name):
+        if poison_rows.concerns(self.input, name):
             return None
-        wanted = Wanted(self.plan.source(name), self.given.now, only=self.plan.columns_read(name))
+        wanted = Wanted(self.plan.source(name), self.input.now, only=self.plan.columns_read(name))
         found = native_slice(self.spark, wanted, self._forms(name))
         return None if found is None else NativeSource(self.spark, wanted, found, scans)
 
@@ -257,15 +257,15 @@ class _Epoch:
         """The columns of a scan over the slice of its source, or over some of its rows."""
         source = self.plan.source(scan.source)
         frame = self.reads[scan.source].frame if frame is None else frame
-        return prelude.columns(prelude.through(frame, scan, source, self.tables, self.given.now), scan)
+        return prelude.columns(prelude.through(frame, scan, source, self.tables, self.input.now), scan)
 
     def _future(self, scan: Scan) -> int:
         """The latest plausible event time."""
-        return self.given.now + self.plan.source(scan.source).options.future_bound.micros
+        return self.input.now + self.plan.source(scan.source).options.future_bound.micros
 
     def _known(self, scan: Scan) -> Mapping[int, int] | None:
         """The newest event time of each partition before this epoch, if disorder is measured."""
-        return None if scan.ops else self.given.newest.get(scan.source)
+        return None if scan.ops else self.input.newest.get(scan.source)
 
     def _must_be_strict(self, scan: Scan, intake: Intake) -> bool:
         """Whether a first, quick read of a slice met a row that must be read strictly, in this and later epochs."""
@@ -279,7 +279,7 @@ class _Epoch:
     def _spreads(self, sources: Sequence[str]) -> bool:
         """Whether the operators run on the executors."""
         scans = [s for name in sources for s in self.plan.scans_of(name)]
-        sizes = [self.engine._ports[s.source].rows(self.given.slices[s.source]) for s in scans]
+        sizes = [self.engine._ports[s.source].rows(self.input.slices[s.source]) for s in scans]
         combine_only = all(r.operator.keyed_scan for s in scans for r in self.driver.roles(s))
         known = [(s.id, size, combine_only) for s, size in zip(scans, sizes, strict=True)]
         return self.may_spread and bool(scans) and self.engine.graph.pays and self.engine.placement.spreads(known)
@@ -288,7 +288,7 @@ class _Epoch:
         """Run the operators on the executors, in one job."""
         graph, placement = self.engine.graph, self.engine.placement
         routes = self._routes()
-        name = f"{self.given.number:012d}-{self.given.attempt}"
+        name = f"{self.input.number:012d}-{self.input.attempt}"
         with_ttl = any(n.operator.ttl is not None for n in graph.nodes.values())
         while True:
             frames: list[DataFrame] = []
@@ -320,7 +320,7 @@ class _Epoch:
             intake = results.intakes.get(scan.id, Intake())
             self.out.placements[scan.id] = SPREAD
             placement.learn(scan.id, intake.tally.rows, results.partials.get(scan.id, 0))
-            self.driver.taken(scan, intake)
+            self.driver.add_intake(scan, intake)
         for source in sources:
             self._count_poison(source)
         self.driver.received(graph, results, routes.shards)
@@ -332,13 +332,13 @@ class _Epoch:
     def _routes(self) -> Routes:
         graph = self.engine.graph
         whole = frozenset(i for i, n in graph.nodes.items() if needs_first_row(n.operator, self.driver.version))
-        files = self.engine.changes_for(self.given.number)
+        files = self.engine.changes_for(self.input.number)
         shards = self.engine.placement.shards or parallelism(self.spark)
-        return Routes(graph, shards, whole, files, graph.writing(self.given.parts), self.given.hot)
+        return Routes(graph, shards, whole, files, graph.writing(self.input.parts), self.input.hot)
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, state = self.driver.version, self.driver.clocks, self.engine.cache.storage
-        number, attempt = self.given.number, self.given.attempt
+        number, attempt = self.input.number, self.input.attempt
         lookups = self.driver.services.lookups(routes.graph, attempt, routes.shards)
         found = []
         for level in range(1, routes.graph.levels + 1):
@@ -353,13 +353,13 @@ class _Epoch:
             return
         self._read(name)
         for scan in self.plan.scans_of(name):
-            intake = self._scan(scan, self._rows(scan), self.engine._ports[name].rows(self.given.slices[name]))
+            intake = self._scan(scan, self._rows(scan), self.engine._ports[name].rows(self.input.slices[name]))
             if self._must_be_strict(scan, intake):
                 self.driver.forget(scan)
                 self._release(name)
                 self._source(name)
                 return
-            self.driver.taken(scan, intake)
+            self.driver.add_intake(scan, intake)
         self._count_poison(name)
 
     def _take_natively(self, name: str) -> bool:
@@ -369,7 +369,7 @@ class _Epoch:
             return False
         placement, scans = self.engine.placement, self.plan.scans_of(name)
         tasks = [self._task(scan) for scan in scans]
-        where = placement.of_native(self.engine._ports[name].rows(self.given.slices[name]), small=native.small)
+        where = placement.of_native(self.engine._ports[name].rows(self.input.slices[name]), small=native.small)
         intakes = (
             native.taken_in(tasks) if where == INLINE else self._gathered(job.read(self.spark, native.task(tasks)))
         )
@@ -384,12 +384,12 @@ class _Epoch:
                 rows = polars(collected(self._rows(scan, native.doubtful())))
                 intake.add(take_in(rows, task.roles, task.future, task.known))
             self.out.placements[scan.id] = where
-            self.driver.taken(scan, intake)
+            self.driver.add_intake(scan, intake)
         self._count_poison(name)
         return True
 
     def _count_poison(self, name: str) -> None:
-        left_out = len(self.given.without.get(name, ()))
+        left_out = len(self.input.without.get(name, ()))
         self.out.tallies[name].add(Tally(left_out, left_out))
 
     def _scan(self, scan: Scan, frame: DataFrame, expected: int) -> Intake:
@@ -405,7 +405,7 @@ class _Epoch:
             return take_in(polars(collected(frame)), roles, future, known)
         if where == COMBINED:
             parallelism(self.spark)
-            partitioned = set(self.given.slices[scan.source].ranges) != {0}
+            partitioned = set(self.input.slices[scan.source].ranges) != {0}
             rows = collected(combine.combined(frame, roles[0], partitioned=partitioned))
             intake = combine.taken_in(polars(rows), roles[0], future)
             if intake is not None:
@@ -425,33 +425,37 @@ class _Epoch:
 
     def _history(self, scan: Scan, roles: list[Role], first: int, last: int) -> Intake:
         """The rows of a scan over the whole history, between two times."""
-        assert self.given.replay is not None
-        source, part = self.plan.source(scan.source), self.given.replay.history[scan.source]
-        reading = read(self.spark, source, self.engine._ports[scan.source], part, self.given.now, strict=True)
-        frame = prelude.columns(prelude.through(reading.frame, scan, source, self.tables, self.given.now), scan)
+        assert self.input.replay is not None
+        source, part = self.plan.source(scan.source), self.input.replay.history[scan.source]
+        reading = read(self.spark, source, self.engine._ports[scan.source], part, self.input.now, strict=True)
+        frame = prelude.columns(prelude.through(reading.frame, scan, source, self.tables, self.input.now), scan)
         inside = frame.where(f"`$ts` >= {first}L AND `$ts` < {last}L")
-        future = self.given.now + source.options.future_bound.micros
+        future = self.input.now + source.options.future_bound.micros
         results = opened(job.scanned(inside, ScanTask(scan.id, roles, future)).toArrow().to_batches())
         intake = results.intakes.get(scan.id, Intake())
         intake.frames.update(results.rows)
         return intake
 
     def _set_apart(self) -> None:
-        given = self.given
+        epoch_input = self.input
         for name, tally in self.out.tallies.items():
             if tally.bad or tally.future:
-                source, part = self.plan.source(name), given.slices[name]
+                source, part = self.plan.source(name), epoch_input.slices[name]
                 port = self.engine._ports[name]
                 count = tally.bad + tally.future
                 doubtful = (self.native[name].errors if name in self.native else self.reads[name].doubtful)()
-                found = rejects.errors(self.spark, source, port, part, given.number, given.now, count, doubtful)
-                if given.without.get(name):
-                    found = poison_rows.errors(self.engine.steady, source, port, part, given, found)
-                    self._of_views(name, found.slice(found.num_rows - len(given.without[name])))
+                found = rejects.errors(
+                    self.spark, source, port, part, epoch_input.number, epoch_input.now, count, doubtful
+                )
+                if epoch_input.without.get(name):
+                    found = poison_rows.errors(self.engine.steady, source, port, part, epoch_input, found)
+                    self._of_views(name, found.slice(found.num_rows - len(epoch_input.without[name])))
                 self.out.errors[name] = found
         for scan, role, dropped in self.driver.apart([*self.reads, *self.native]):
             frame = self._read_whole(scan.source)
-            table = rejects.late(frame, self.plan, scan, role, dropped, self.tables, given.number, given.now)
+            table = rejects.late(
+                frame, self.plan, scan, role, dropped, self.tables, epoch_input.number, epoch_input.now
+            )
             self.driver.set_apart(role, table)
 
     def _read_whole(self, name: str) -> DataFrame:

@@ -44,10 +44,10 @@ class NativeSource:
         batches = [b for share in self._slice.shares for b in share.batches(self._found.add)]
         if not batches:
             return {}
-        given = polars(pa.Table.from_batches(batches))
+        source_rows = polars(pa.Table.from_batches(batches))
         intakes = {}
         for scan, task in zip(self._scans, tasks, strict=True):
-            rows = scan.rows(given)
+            rows = scan.rows(source_rows)
             assert rows is not None, "checked when the plan was bound"
             intakes[task.scan] = take_in(rows, task.roles, task.future, task.known)
         return intakes

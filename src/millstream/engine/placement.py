@@ -5,7 +5,7 @@
 - **gathered**: executors combine in Python; kernels merge in the driver. For few keys that Spark cannot combine itself.
 - **spread**: executors combine and exchange by key group; kernels run there next to the state. For other large slices.
 
-Slices that need no reader of Spark (`engine/input/native_slices.py`) are read inline, gathered or spread.
+Slices that are read without Spark's readers (`engine/input/native_slices.py`) are placed inline, gathered or spread.
 
 `engine/epoch.py` follows the decision and reports how far the rows shrank.
 """

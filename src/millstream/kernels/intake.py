@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from millstream.clock import Micros
+from millstream.kernels.aggregates.shared_partials import bases, shares
 from millstream.kernels.disorder import buckets
 from millstream.kernels.kernel import kernel_of
 from millstream.kernels.scan_input import Role
@@ -80,7 +81,7 @@ def take_in(rows: pl.DataFrame, roles: list[Role], future: Micros, known: Mappin
     """
     good, tally = _admit(rows, future, known)
     intake = Intake(tally)
-    for role in roles:
+    for role in _share(good, roles, intake):
         scan = kernel_of(role.operator).scan
         assert scan is not None
         rows = scan.select(good, role)
@@ -95,6 +96,27 @@ def take_in(rows: pl.DataFrame, roles: list[Role], future: Micros, known: Mappin
         if len(rows):
             intake.frames.setdefault(role.view, []).append(scan.combine(role.operator, rows))
     return intake
+
+
+def _share(good: pl.DataFrame, roles: list[Role], intake: Intake) -> list[Role]:
+    """Combine the rows for aggregations that share partials. Returns the other roles."""
+    if len(roles) < 2 or not len(good):
+        return roles
+    shared, others = bases(roles)
+    for base in shared:
+        found = shares(base, good)
+        if found is None:
+            others += base.roles
+            continue
+        for share in found:
+            view = share.role.view
+            _count(intake.filtered, view, len(good) - share.kept)
+            _count(intake.applied, view, share.kept - share.late)
+            if share.late:
+                _count(intake.late, view, share.late)
+            if len(share.partials):
+                intake.frames.setdefault(view, []).append(share.partials)
+    return others
 
 
 def _count(into: dict[int, int], view: int, rows: int) -> None:

@@ -103,7 +103,7 @@ class Deployment:
                     raise StatementRefused("only an administrator may register functions")
                 if name in BUILT_IN:
                     raise DuplicateName(
-                        f"`{entry.name}` is a function of SQL, and no definition can take its place",
+                        f"`{entry.name}` is a built-in SQL function, and cannot be redefined",
                         hint="give the function another name",
                     )
             self.catalog.check_free(entry)
@@ -137,7 +137,7 @@ class Deployment:
         stored = {n.lower() for n in self.home.store.tables()}
         if entry.name.lower() in stored:
             raise DuplicateName(
-                f"there is a view or table `{entry.name}` in this home that was not made by SQL",
+                f"there is a view or table `{entry.name}` in this home that was not created by SQL",
                 hint="give this one another name",
             )
 
@@ -386,7 +386,7 @@ class Deployment:
         if sink.is_fed:
             if sink.piece.sql.endswith(f" AS {query_text}"):
                 return Answer(message=f"the sink {sink.name} already receives the result of this query", unchanged=True)
-            raise DefinitionError(f"the sink `{sink.name}` already has a query", hint="make another sink")
+            raise DefinitionError(f"the sink `{sink.name}` already has a query", hint="create another sink")
         (piece,) = split(Text(f"{_head(sink)} AS {query_text}"))
         entry = statement_parser.statement(piece, functions=self.catalog.functions)
         assert isinstance(entry, CreateSink)

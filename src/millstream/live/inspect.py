@@ -21,6 +21,7 @@ from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
 from millstream.runtime.wiring import source_port
 from millstream.sql.bind.binder import Binder
+from millstream.sql.connectors import is_on_demand
 from millstream.sql.parse.statement_values import CreateSource
 from millstream.state.manifest import load_version
 from millstream.state.shard import RunCache, StateReader
@@ -70,16 +71,14 @@ def history(deployment: Deployment, names: set[str], sql: str, limits: Limits) -
         flow = Flow("history")
         entry = deployment.catalog.get(name)
         if isinstance(entry, CreateSource):
-            stream = (
-                Binder(flow, deployment.catalog, {}).named(name).stream if entry.place.kind != "GENERATOR" else None
-            )
+            if is_on_demand(entry.place):
+                raise Unsupported(f"`{name}` generates its records on demand: it has no history")
+            stream = Binder(flow, deployment.catalog, {}).named(name).stream
         elif entry is None and deployment.home.log.exists(name):
             known = Schema.from_arrow(deployment.home.log.topic(name).schema, exact=True)
             stream = flow.source(name, LogTopic(name), schema=known)
         else:
             raise deployment.catalog.missing(name, "source or topic")
-        if stream is None:
-            raise Unsupported(f"`{name}` generates its records on demand: it has no history")
         stream.view("all_records")
         frames.append((f"history_{name.lower()}", plan(flow), stream))
     spark = deployment.home.engines.warm_up().result()

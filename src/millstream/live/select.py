@@ -62,7 +62,7 @@ def check_views(deployment: Deployment, query: exp.Query, session: Session) -> t
 
 def rows_of(home: OpenHome, sql: str) -> pa.Table:
     """The rows of a SELECT over the store alone, whatever the state of its flows."""
-    query = store_query.read_query(sql, home.store.tables())
+    query = store_query.read_query(sql, home.store.tables(), dialect=home.store.dialect)
     return home.store.query(query.sql, apart=query.apart)
 
 

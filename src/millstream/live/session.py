@@ -1,4 +1,4 @@
-"""A session: the statements of one person or program, one after the other, on a home that lives on behind them."""
+"""A session: the statements of one user or program, one after the other, on a home that exists independently of it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
 
 
 class Session:
-    """Carries out SQL. One thread at a time."""
+    """Executes SQL. One thread at a time."""
 
     def __init__(self, deployment: Deployment, *, administrator: bool = True) -> None:
         self.deployment = deployment
@@ -70,8 +70,8 @@ class Session:
         """The flows that a SELECT has waited for since this session last changed something."""
 
     def execute(self, sql: str | SqlScript, *, name: str = "SQL") -> Iterator[Answer]:
-        """Carry out the statements of a text, one by one; what is wrong with one is raised when its turn comes. `name`
-        is what error messages call the text; a script has one.
+        """Execute the statements of a text, one after the other; the error of a statement is raised when it is reached.
+        `name` is the name of the text in error messages; a script has one.
         """
         try:
             for piece in as_script(sql, name):
@@ -157,13 +157,13 @@ class Session:
 
     @property
     def limits(self) -> Limits:
-        """What a question of this session may use."""
+        """The time and memory that a query of this session may use."""
         return Limits(float(self.settings["query_timeout"]), parsed_bytes(str(self.settings["query_memory"])))
 
     def settle(self, names: Iterable[str] = ()) -> tuple[str, ...]:
-        """Wait until what this session inserted and defined is in the views of these names (of none: in all). Warnings
-        when it is not. A flow that fails does not hold up questions about the views of others; that it has failed is
-        said once, whatever the next question is about.
+        """Wait until the rows and definitions of this session have reached the views with these names (without names:
+        all views). Returns warnings if they have not. A failed flow does not delay queries over views of other flows;
+        its failure is reported once, with the next query.
         """
         if not self.begun and not self.written:
             return ()
@@ -181,7 +181,7 @@ class Session:
                 continue
             try:
                 run.catch_up(max(0.0, deadline - time.monotonic()))
-            except TimeoutError:  # the query sees what is there by now; the next one waits again
+            except TimeoutError:  # the query sees what has arrived so far; the next one waits again
                 waited = f"{float(self.settings['wait']):g} seconds"
                 return (
                     *warnings,
@@ -200,7 +200,7 @@ class Session:
 
 
 def _named_in(piece: StatementText, error: MillstreamError) -> Origin | None:
-    """Where in a statement the first name stands that an error speaks of."""
+    """The position in a statement of the first name that an error mentions."""
     for name in re.findall(r"`([^`]+)`", error.message):
         for token in piece.tokens:
             if str(token.text).lower() == name.lower():

@@ -22,7 +22,7 @@ from millstream.result import Result
 from millstream.runtime.inspect.status import has_failed
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import schema_of
-from millstream.sql.connectors import topic_name
+from millstream.sql.connectors import place_text
 from millstream.sql.parse.statement_values import (
     CreateFunction,
     CreateSink,
@@ -31,7 +31,6 @@ from millstream.sql.parse.statement_values import (
     CreateView,
     Describe,
     Explain,
-    Place,
     Show,
 )
 from millstream.state.manifest import load_version
@@ -65,7 +64,7 @@ def _sources(deployment: Deployment) -> Answer:
         time = f"{entry.watermark[0]}, lateness {entry.watermark[1]}" if entry.watermark else "when it is read"
         read = [e.name for e in deployment.catalog.dependents(entry.name)]
         rows.append(
-            (entry.name, _place_text(entry.place, entry.name), time, ", ".join(read), _source_state(deployment, entry))
+            (entry.name, place_text(entry.place, entry.name), time, ", ".join(read), _source_state(deployment, entry))
         )
     return _table(("source", "reads", "event_time", "read_by", "state"), rows)
 
@@ -93,9 +92,7 @@ def _sinks(deployment: Deployment) -> Answer:
     for entry in deployment.catalog.of(CreateSink):
         flow = deployment.flow_name(entry.name)
         what = entry.view or ("a query" if entry.query is not None else "nothing yet")
-        rows.append(
-            (entry.name, what, _place_text(entry.place, entry.name), flow, _state(deployment, entry.name, flow))
-        )
+        rows.append((entry.name, what, place_text(entry.place, entry.name), flow, _state(deployment, entry.name, flow)))
     return _table(("sink", "from", "writes", "flow", "state"), rows)
 
 
@@ -247,15 +244,6 @@ def _source_state(deployment: Deployment, entry: CreateSource) -> str:
         ):
             return f"not read by the flow {flow}: {state}"
     return _state(deployment, entry.name)
-
-
-def _place_text(place: Place, name: str) -> str:
-    if place.kind == "LOG":
-        return f"the topic {topic_name(place, name)}"
-    if place.kind == "TABLE":
-        return f"the table {place.arguments[0]}"
-    first = str(place.arguments[0]) if place.arguments else ""
-    return {"FILES": f"files in {first}", "GENERATOR": f"the generator {first}"}.get(place.kind, place.kind.lower())
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Answer:

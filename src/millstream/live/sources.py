@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millstream.connect.nexmark_source import nexmark
 from millstream.connect.registry import columns_of
 from millstream.errors import DefinitionError, SchemaError, UnknownName
 from millstream.live.tables.constraints import check_keyable
 from millstream.model.python.function import Function
 from millstream.model.types.duration import Duration
 from millstream.model.types.schema import Schema, ddl_type
-from millstream.nexmark import nexmark
 from millstream.sql.catalog import Catalog, schema_of
-from millstream.sql.connectors import connector_of, table_of, topic_name, topic_of
+from millstream.sql.connectors import connector_of, is_on_demand, table_of, topic_name, topic_of
 from millstream.sql.parse.statement_values import Create, CreateFunction, CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def columns(home: OpenHome, entry: CreateSource, catalog: Catalog) -> Schema | N
     place = entry.place
     if place.kind == "LOG":
         return _topic_columns(home, entry, declared)
-    if declared is not None or place.kind == "GENERATOR":
+    if declared is not None or is_on_demand(place):
         return None
     return columns_of(connector_of(entry, {}), home.log)
 
@@ -44,7 +44,7 @@ def _topic_columns(home: OpenHome, entry: CreateSource, declared: Schema | None)
         return None if declared is not None else Schema.from_arrow(home.log.topic(name).schema, exact=True)
     if declared is None:
         raise UnknownName(
-            f"there is no topic `{name}`, and no columns to make it with",
+            f"there is no topic `{name}`, and no columns to create it with",
             hint=f"CREATE SOURCE {entry.name} (column TYPE, ...) FROM LOG('{name}')",
         )
     home.log.check(name, declared.to_arrow(), **_topic_options(entry))

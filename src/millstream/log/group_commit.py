@@ -261,5 +261,5 @@ def too_large(row: int, limit: int) -> RecordRefused:
     """Return the error for a record above the size limit of its topic."""
     return RecordRefused(
         f"row {row} is larger than the topic accepts: {limit:,} bytes",
-        hint="keep large things elsewhere and their address in the record, or create the topic with record_bytes=...",
+        hint="store large values elsewhere and refer to them in the record, or create the topic with record_bytes=...",
     )

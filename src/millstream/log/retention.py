@@ -74,7 +74,7 @@ class Holds:
                     if value is not None:
                         holds[str(value["reader"])] = {int(p): int(o) for p, o in value["offsets"].items()}
                 except (KeyError, TypeError, ValueError, AttributeError):
-                    raise damaged(self._folder / name, 0, "it is another file than a hold") from None
+                    raise damaged(self._folder / name, 0, "it is not a file of a hold") from None
         return holds
 
     def _path(self, reader: str) -> Path:

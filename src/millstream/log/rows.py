@@ -175,7 +175,7 @@ def infer(rows: Rows) -> pa.Schema:
             kind = pa.array(values).type if values else pa.string()
         except REFUSED as error:
             raise SchemaError(
-                f"no one type fits the column `{name}`",
+                f"no single type fits the column `{name}`",
                 detail=str(error).splitlines()[0],
                 hint="declare it in a schema",
             ) from None

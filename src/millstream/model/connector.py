@@ -119,7 +119,7 @@ class External(Connector, Sink):
 
     @property
     def identity(self) -> object:
-        """Its name, and the options that tell one source from another, where they are not the default."""
+        """Its name, and the options that identify a source, where they are not the default."""
         known = {o.name: o for o in self.system.source or ()}
         identifying = [(n, v) for n, v in sorted(self.options.items()) if n in known and known[n].identifies]
         return (self.name, tuple((n, str(v)) for n, v in identifying if v != known[n].default))

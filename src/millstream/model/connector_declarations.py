@@ -83,6 +83,10 @@ class System:
     """An example call in SQL, for error messages."""
     in_sql: bool = True
     """Whether it is available in SQL."""
+    place: str = ""
+    """What SHOW calls a place in it, with ``{}`` for the unnamed value: ``files in {}``; by default its name."""
+    on_demand: bool = False
+    """Whether a source makes its records when they are read: it has no history, and its columns need no look at it."""
 
     @property
     def spelling(self) -> str:
@@ -228,6 +232,7 @@ FILES = System(
     guarantee=SinkGuarantee.IDEMPOTENT,
     doc="Folders of JSON lines, CSV or Parquet.",
     example="FILES('data/bids', format = 'json')",
+    place="files in {}",
 )
 LOG = System(
     "log",
@@ -245,12 +250,15 @@ LOG = System(
     guarantee=SinkGuarantee.TRANSACTIONAL,
     doc="Topics of the home's own log.",
     example="LOG('topic')",
+    place="the topic {}",
 )
 GENERATOR = System(
     "generator",
     (),
     doc="Generated records: GENERATOR('name', ...) with the arguments of that generator.",
     example="GENERATOR('nexmark', 'bid', rate = 1000)",
+    place="the generator {}",
+    on_demand=True,
 )
 CONSOLE = System(
     "console",
@@ -265,6 +273,7 @@ TABLE = System(
     guarantee=SinkGuarantee.TRANSACTIONAL,
     doc="A stored table of the home.",
     example="TABLE totals (item, n)",
+    place="the table {}",
 )
 MEMORY = System("memory", (), doc="Rows that a program sends.", in_sql=False)
 SPARK = System("spark", (), doc="Any source of Spark Structured Streaming, landed in a topic.", in_sql=False)

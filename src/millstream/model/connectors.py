@@ -79,7 +79,7 @@ class Generator(Connector):
     events: int | None = None
     schema: pa.Schema | None = None
     key: str = ""
-    """What decides the records besides their numbers (seed and so on); part of the flow's identity."""
+    """What determines the records in addition to their numbers (such as a seed); part of the flow's identity."""
 
     def __post_init__(self) -> None:
         """Refuse a rate or a number of events that is none."""
@@ -192,12 +192,12 @@ class LogTopic(Connector, Sink):
 
 @dataclass(frozen=True)
 class SparkStream(Connector):
-    """Any source of Spark Structured Streaming: a tap lands its records in a topic of the log, exactly once."""
+    """Any source of Spark Structured Streaming: a tap writes its records to a topic of the log, exactly once."""
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     topic: str = ""
-    """Where the records land; named after flow and source unless said."""
+    """The topic of the records; by default named after flow and source."""
 
     _system: ClassVar[System] = connector_declarations.SPARK
 
@@ -295,8 +295,8 @@ def log(topic: str, *, start: str | datetime | Mapping[int, int] = "beginning", 
     """A topic of the home's log, to read from (`Flow.source`) or to write to (`Stream.sink`).
 
     A flow that reads it for the first time begins at `start`: ``"beginning"``, ``"end"`` (only what is new), a time (as
-    ISO 8601 text or a datetime: the first record that came in then or later), or an offset per partition. After that it
-    goes on where it was.
+    ISO 8601 text or a datetime: the first record appended then or later), or an offset per partition. After that it
+    resumes where it was.
     """
     check_name(topic, "topic")
     if isinstance(start, datetime):

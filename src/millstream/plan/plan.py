@@ -1,8 +1,8 @@
 """The plan of a flow: sources, scans, and views with their operators. Frozen values, free of Spark.
 
-A plan reads like the path of a record: **sources** give rows, **scans** compute columns over them (one scan serves
-all views that need nothing but expressions), **feeds** name the columns of a scan that an operator takes, and a
-**view** keeps what its **operator** gives (`plan/operators/`). Operators read scans, or the changes of others.
+A plan reads like the path of a record: **sources** provide rows, **scans** compute columns over them (one scan serves
+all views that need only expressions), **feeds** name the columns of a scan that an operator reads, and a **view**
+stores the result of its **operator** (`plan/operators/`). Operators read scans, or the changes of others.
 
 System columns begin with ``$``: ``$ts`` event time in micros, ``$part`` and ``$pos`` the position in the source,
 ``$bad`` why a row is an error (0: it is none), ``$h`` hash of the key, ``$s`` start of the slice, ``$n`` rows combined.
@@ -33,7 +33,7 @@ _PLAIN_NAME = re.compile("[A-Za-z0-9_]+")
 
 @dataclass(frozen=True, eq=False)
 class PlannedSource:
-    """A source and what is asked of its reader."""
+    """A source, and what its reader must provide."""
 
     name: str
     connector: Connector
@@ -92,7 +92,7 @@ class PlannedView:
 
     @property
     def inner(self) -> bool:
-        """Whether it only feeds others: nobody sees its name, and what comes too late for it is set apart for them."""
+        """Whether it only feeds other views: its name is not public, and those views quarantine its late rows."""
         return not self.kept and self.sink is None
 
     @property
@@ -104,7 +104,7 @@ class PlannedView:
 
     @property
     def kind_column(self) -> str | None:
-        """The column that tells a sink what kind of change a row is; None where rows only come."""
+        """The column that tells a sink what kind of change a row is; None where rows are append-only."""
         return None if self.identity is None else free_name(SHOWN_OP, self.columns)
 
     def for_sink(self, changes: pa.Table) -> pa.Table:
@@ -154,8 +154,8 @@ class Plan:
         return f"`{name}`" in repr((scan.ops, [c.sql for c in scan.columns if c.name in columns]))
 
     def columns_read(self, source: str) -> frozenset[str] | None:
-        """The columns of a source that its scans may read; None where a function gets whole rows. A name that stands in
-        no expression is not read.
+        """The columns of a source that its scans may read; None where a function gets whole rows. A name that is in no
+        expression is not read.
         """
         scans, planned = self.scans_of(source), self.source(source)
         if any(isinstance(op, Batches) for s in scans for op in s.ops):
@@ -165,7 +165,7 @@ class Plan:
 
     @property
     def fractions(self) -> tuple[float, ...]:
-        """The fractions of the data that some trigger asks for."""
+        """The fractions of the data that some trigger waits for."""
         return tuple(sorted({f for v in self.views for f in v.operator.fractions}))
 
     @property

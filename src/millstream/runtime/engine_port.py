@@ -15,11 +15,11 @@ from millstream.state.flow_state import FlowState
 from millstream.state.version import Version
 
 PLACEMENTS = ("auto", "inline", "combined", "gathered", "spread")
-"""Where an engine may be told to run epochs. It never changes a result."""
+"""The placements that an engine accepts. A placement never changes a result."""
 
 
 class TapPort(Protocol):
-    """Lands records in the log while epochs run."""
+    """Writes records to the log while epochs run."""
 
     def check(self) -> None:
         """Raise the error that stopped it, if any."""

@@ -6,7 +6,7 @@
       store.duckdb       the views
       flows/<flow>/      epochs/ state/ sources/
       state.json         where state is, if it is not in the home
-      catalog.json       the definitions made by SQL
+      catalog.json       the SQL definitions
       tables/<table>/    versions of stored tables, for enrichment
       checkpoints/       what `checkpoint` saved
       repair/            what a repair or a restore replaced
@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -47,10 +47,7 @@ from millstream.runtime.supervision.lease import HomeLock
 from millstream.runtime.supervision.run import BROKEN, ENDED, Run
 from millstream.runtime.supervision.supervisor import SET_APART, STOP, Restarts
 from millstream.store.files import open_store
-from millstream.store.port import WriterState
-
-if TYPE_CHECKING:
-    from millstream.store.duckdb import DuckStore
+from millstream.store.port import Store, WriterState
 
 DEFAULT_RESTARTS = Restarts()
 
@@ -90,7 +87,7 @@ class OpenHome:
         self.table_lock = threading.RLock()
         """Held while rows of a stored table are changed."""
         self._opening = threading.Lock()
-        self._store: DuckStore | None = None
+        self._store: Store | None = None
         self.on_store_open = on_store_open
         """Called once the store is open: from then on no other process can open its file."""
         self._lock = self._claim(lock)
@@ -123,7 +120,7 @@ class OpenHome:
         return lock
 
     @property
-    def store(self) -> DuckStore:
+    def store(self) -> Store:
         """The store. It is opened on first use."""
         with self._opening:
             if self._store is None:

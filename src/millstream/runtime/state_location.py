@@ -1,7 +1,7 @@
 """Where the state of a home is: in the home, or under a URI that executors can reach.
 
-`state.json` in the home names the URI and the home's own folder there, so that the URI is given once, and that two
-homes under one URI never share a file. A restore begins another folder: names are never used twice.
+`state.json` in the home names the URI and the home's own folder there. So the URI has to be given only once, and two
+homes under one URI never share a file. A restore starts a new folder: names are never used twice.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model import connector_declarations
 from millstream.model.connector import Connector, External, Sink
-from millstream.model.connector_declarations import SPAN, Kinds, System, checked
+from millstream.model.connector_declarations import SPAN, Kinds, System, checked, find
 from millstream.model.connectors import Files, TableTarget, console, files, log
 from millstream.sql.catalog import KIND_OF, Catalog, Generators, schema_of
 from millstream.sql.parse.statement_values import Create, CreateSink, CreateSource, CreateTable, Place
@@ -41,7 +41,7 @@ def _files(entry: CreateSource, generators: Generators, start: str) -> Connector
     del generators
     if start not in ("", EARLIEST):
         raise Unsupported(
-            f"start = '{start}' over files", hint="land them in a topic: LOG(...) can be read from any time"
+            f"start = '{start}' over files", hint="write them to a topic: LOG(...) can be read from any time"
         )
     return files_of(entry.place)
 
@@ -108,6 +108,21 @@ def files_of(place: Place) -> Files:
 def topic_name(place: Place, default: str) -> str:
     """The topic that LOG(...) names: its first argument, or the name of the source or sink."""
     return str(place.options.get("topic") or (place.arguments[0] if place.arguments else default))
+
+
+def place_text(place: Place, default: str) -> str:
+    """The place of a source or sink for users. `default` is the name of the source or sink."""
+    system = find(place.kind)
+    if system is None or not system.place:
+        return place.kind.lower()
+    value = place.options.get(system.unnamed) or (place.arguments[0] if place.arguments else default)
+    return system.place.format(value)
+
+
+def is_on_demand(place: Place) -> bool:
+    """Whether a source makes its records when they are read."""
+    system = find(place.kind)
+    return system is not None and system.on_demand
 
 
 def topic_of(entry: Create) -> str | None:
@@ -226,7 +241,7 @@ def check_start(start: str) -> None:
 
 
 def local_path(path: str, spelling: str = "FILES({})") -> str:
-    """A path of this machine; `spelling` is how a message tells it."""
+    """A path of this machine; `spelling` is its form in messages."""
     if _ELSEWHERE.match(path) or not path.strip() or any(ord(c) < 32 for c in path):
         raise Unsupported(
             f"{spelling.format(repr(path[:60]))}: only files of this machine can be read",

@@ -1,4 +1,4 @@
-"""The bound on local copies of remote files in this process: the copy that was not used for longest goes first.
+"""The bound on local copies of remote files in this process: the least recently used copy is dropped first.
 
 Files are immutable, so a copy is never stale. Dropping one only means that it is fetched again when it is needed.
 """

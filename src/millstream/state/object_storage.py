@@ -1,8 +1,7 @@
-"""Files on S3, or on any storage that speaks its protocol: one PUT per file, and a copy on the local disk to read it.
+"""Files on S3 or S3-compatible storage: one PUT per file, and a copy on the local disk to read it.
 
-A copy is a temporary file without a name: it lives as long as it is mapped, and the system frees it when the process
-ends, however it ends. `local_copies.py` bounds how many are mapped. A request that fails is repeated after a pause that
-grows.
+A copy is an unnamed temporary file: it exists as long as it is mapped, and the system frees it when the process ends,
+however that happens. `local_copies.py` bounds how many are mapped. A failed request is retried after increasing pauses.
 """
 
 from __future__ import annotations
@@ -213,6 +212,6 @@ def _mapped(file: IO[bytes]) -> pa.Buffer:
 
 
 def _plain(text: str) -> str:
-    """What the storage said, without the names of keys that the message has already."""
+    """The error message of the storage, without the names of keys, which our message already has."""
     said = re.search(r"AWS Error .*", text, re.DOTALL)
     return re.sub(r"\s+", " ", said[0] if said else text)[:300]

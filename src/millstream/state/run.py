@@ -143,7 +143,7 @@ class RunWriter:
         self._file = _Checked(storage.create(name))
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
         self.content: pa.Buffer | None = None
-        """The content of the finished run, if it is at hand."""
+        """The content of the finished run, if it is in memory."""
 
     def add(self, rows: pl.DataFrame, expiry: np.ndarray) -> None:
         """Append rows (with their hash in ``$h``) and the expiry of each."""

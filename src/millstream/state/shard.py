@@ -57,7 +57,7 @@ class RunCache:
         self._verify = verify or self.storage.copies
         self._open: dict[str, OpenRun] = {}
         self._used: dict[str, int] = {}
-        """By open or trusted file: the last epoch that used it, where epochs are told."""
+        """By open or trusted file: the last epoch that used it, if epochs are known."""
         self._epoch = 0
         self._trusted: set[str] = set()
         """Files that need no verification: this process, or a task, has just written them."""
@@ -76,7 +76,7 @@ class RunCache:
         return opened
 
     def write(self, name: str, rows: pl.DataFrame, expiry: np.ndarray) -> StateRun:
-        """Write rows as a run, and keep it open if it is at hand."""
+        """Write rows as a run, and keep it open if its content is in memory."""
         writer = RunWriter(self.storage, name)
         with writer:
             writer.add(rows, expiry)

@@ -21,7 +21,7 @@ class NewFile(Protocol):
         ...
 
     def finish(self) -> pa.Buffer | None:
-        """Make the file durable and visible under its name. Returns its content if it is at hand without reading the
+        """Make the file durable and visible under its name. Returns its content if that does not require reading the
         file again.
         """
         ...

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millstream.limits import Limits
 
 if TYPE_CHECKING:
-    from millstream.store.duckdb import DuckStore
+    from millstream.store.port import Store
 
 STORE_FILE = "store.duckdb"
 WAL_FILE = "store.duckdb.wal"
@@ -28,9 +28,7 @@ def has_store(home: Path) -> bool:
     return store_file(home).exists()
 
 
-def open_store(
-    home: Path, *, read_only: bool = False, temp: Path | None = None, limits: Limits | None = None
-) -> DuckStore:
+def open_store(home: Path, *, read_only: bool = False, temp: Path | None = None, limits: Limits | None = None) -> Store:
     """Open the store of a home for writing, creating it if it does not exist."""
     from millstream.store.duckdb import DuckStore
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from millstream.budget import Budget
 from millstream.clock import Micros
 from millstream.limits import Limits
 
@@ -149,6 +150,11 @@ class QueryStore(Protocol):
         """The SQL dialect of `query`, as sqlglot names it; `sql/query/` generates it."""
         ...
 
+    @property
+    def budget(self) -> Budget:
+        """The memory that all queries share."""
+        ...
+
     def tables(self) -> Mapping[str, Sequence[str]]:
         """Every view and table that may be read, with its columns."""
         ...
@@ -192,6 +198,52 @@ class TableStore(Protocol):
         ...
 
 
+class CatalogStore(Protocol):
+    """What definitions, listings and repairs need: which flows and views there are, and the catalog of SQL."""
+
+    def flows(self) -> list[str]:
+        """The flows that have run in this home."""
+        ...
+
+    def views(self) -> list[dict[str, Any]]:
+        """The views (`view`) with their flow (`flow`) and their numbers of rows (`rows`) and late rows (`late`)."""
+        ...
+
+    def flow_of_view(self, name: str) -> str | None:
+        """The flow that a view belongs to; for ``v$late``, that of ``v``."""
+        ...
+
+    def fingerprints(self, flow: str) -> dict[str, str]:
+        """The plan fingerprint that the rows of each view of a flow come from."""
+        ...
+
+    def failures(self) -> dict[str, str]:
+        """The flows that have stopped because they failed, and why."""
+        ...
+
+    def note_failure(self, flow: str, status: str | None) -> None:
+        """Record why a flow has stopped; None: it runs again."""
+        ...
+
+    def kept_catalog(self) -> bytes | None:
+        """The last saved catalog of SQL; None when there is none."""
+        ...
+
+    def keep_catalog(self, content: bytes) -> None:
+        """Save the catalog of SQL, replacing the previous one."""
+        ...
+
+    def forget_view(self, name: str, flow: str) -> None:
+        """Drop a view or sink of a flow (case-insensitive), with its rows, late records and panes. A later sink of the
+        same name in this flow gets a new generation.
+        """
+        ...
+
+    def forget_flow(self, flow: str) -> None:
+        """Drop everything of a flow: its views, its epochs and its lease. Its generation remains and increases."""
+        ...
+
+
 class StoreFiles(Protocol):
     """What checkpoints need of the files."""
 
@@ -206,5 +258,5 @@ class StoreFiles(Protocol):
         ...
 
 
-class Store(EpochStore, QueryStore, TableStore, StoreFiles, Protocol):
+class Store(EpochStore, QueryStore, TableStore, CatalogStore, StoreFiles, Protocol):
     """The complete contract."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from millstream.errors import QueryError, ViewNotFound
 from millstream.model.reserved import OF
 from millstream.model.types.duckdb_values import MONTHS
+from millstream.model.types.unknown_column import no_column
 
 
 def explained(message: str) -> QueryError:
@@ -102,7 +103,7 @@ def _no_column(match: re.Match[str]) -> QueryError:
     near = [n for n in re.findall(r'"([^"]+)"', match[2] or "") if not n.startswith(OF)]
     close = difflib.get_close_matches(match[1].lower(), [n.lower() for n in near], n=1)
     return QueryError(
-        f"there is no column `{match[1]}`",
+        no_column(match[1]),
         hint=f"did you mean `{close[0]}`?"
         if close
         else "DESCRIBE name lists the columns; a string is written in single quotes",
@@ -173,7 +174,7 @@ _EXPLAINED: tuple[tuple[str, Callable[[re.Match[str]], QueryError]], ...] = (
         r"aggregate function calls cannot be nested",
         lambda _: QueryError(
             "an aggregate cannot be inside another",
-            hint="compute the inner one in a query inside: SELECT max(n) FROM (SELECT count(*) AS n ... GROUP BY ...)",
+            hint="compute the inner one in a subquery: SELECT max(n) FROM (SELECT count(*) AS n ... GROUP BY ...)",
         ),
     ),
     (

@@ -99,7 +99,7 @@ CREATE VIEW v AS SELECT percentile(price, 0.5, bidder) AS p FROM bids;
 CREATE VIEW v AS SELECT median(DISTINCT price) AS p FROM bids;
 -- expect error:
 --   unsupported at 1:25: DISTINCT in median is not supported
---   hint: SELECT DISTINCT in a query inside, and aggregate around it
+--   hint: use SELECT DISTINCT in a subquery, and aggregate over it
 
 -- case: The median of text
 CREATE VIEW v AS SELECT median(channel) AS p FROM bids;
@@ -893,7 +893,7 @@ CREATE VIEW v AS WITH RECURSIVE r AS (SELECT auction FROM r) SELECT auction FROM
 CREATE VIEW v AS WITH RECURSIVE r AS (SELECT auction AS a FROM bids UNION SELECT r.a FROM r JOIN bids b ON r.a = b.bidder JOIN clicks c ON r.a = c.bidder) SELECT a FROM r;
 -- expect error:
 --   unsupported at 1:33: a loop over more than one other stream is not supported
---   hint: union them into one stream first, with a column that tells them apart
+--   hint: union them into one stream first, with a column that distinguishes them
 
 -- case: A function in a loop that may mean something else
 CREATE VIEW v AS WITH RECURSIVE r AS (SELECT channel AS a FROM bids UNION SELECT reverse(a) FROM r) SELECT a FROM r;

@@ -241,7 +241,7 @@ CREATE VIEW v AS SELECT * FROM bids MATCH_RECOGNIZE (ORDER BY ts MEASURES a.pric
 -- case: Behind a join
 CREATE VIEW v AS SELECT * FROM bids JOIN items ON bids.auction = items.id MATCH_RECOGNIZE (ORDER BY ts MEASURES a.price AS p PATTERN (a) DEFINE a AS price > 1) AS m;
 -- expect error:
---   unsupported at 1:75: MATCH_RECOGNIZE behind a JOIN
+--   unsupported at 1:75: MATCH_RECOGNIZE after a JOIN
 --   hint: make a subquery of one of them: FROM (SELECT ... FROM a JOIN b ON ...) MATCH_RECOGNIZE (...)
 
 -- case: A question

@@ -153,3 +153,8 @@ def test_a_home_in_use_names_the_process(millstream: Cli, tmp_path: Path, flow: 
 
 def test_the_group_can_be_called_without_ending_the_process() -> None:
     assert cli.main(["--version"], standalone_mode=False) == 0
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "millstream", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"millstream {__version__}\n"

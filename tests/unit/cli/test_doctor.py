@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.commands import doctor
-from millstream.cli.commands.doctor import BROKEN, LOW, OK, CheckResult, check_home
+from millstream.cli.commands.machine import doctor
+from millstream.cli.commands.machine.doctor import BROKEN, LOW, OK, CheckResult, check_home
 from millstream.home import Home
 
 from .conftest import Cli

@@ -149,7 +149,7 @@ def test_list_shows_offsets_sizes_and_readers(bids: Cli, tmp_path: Path) -> None
 
 
 def test_list_without_topics_says_what_to_do(millstream: Cli) -> None:
-    assert millstream("log", "list").stdout == "no topics yet: make one, `millstream log create`\n"
+    assert millstream("log", "list").stdout == "no topics yet: create one with `millstream log create`\n"
 
 
 def test_trim_says_first_what_it_would_remove(bids: Cli, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from millstream.cli.commands.doctor import BROKEN, OK, check_home
+from millstream.cli.commands.machine.doctor import BROKEN, OK, check_home
 from millstream.errors import HomeDamaged
 from tests.local import LocalScript
 from tests.unit.runtime import recovery_homes as homes

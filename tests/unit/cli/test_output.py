@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from millstream.cli.output import csv_text, json_text, rich_table
+from millstream.cli.output import csv_text, json_text, print_table
 from millstream.cli.shell.output import expanded_text, table_text
 from millstream.errors import QueryError
 from millstream.result import Result
@@ -28,7 +28,7 @@ def test_characters_that_steer_a_terminal_are_shown_as_escapes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    rich_table([HOSTILE], [[HOSTILE]])
+    print_table([HOSTILE], [[HOSTILE]])
     texts = [capsys.readouterr().out, str(Result(pa.table({HOSTILE: [HOSTILE]})))]
     texts += [table_text([HOSTILE], [[HOSTILE]]), expanded_text([HOSTILE], [[HOSTILE]])]
     for text in texts:
@@ -38,7 +38,7 @@ def test_characters_that_steer_a_terminal_are_shown_as_escapes(
 
 def test_a_column_is_called_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """Its name is no markup."""
-    rich_table(["[/x]", "[red]y"], [[1, 2]])
+    print_table(["[/x]", "[red]y"], [[1, 2]])
     printed = capsys.readouterr().out
     assert "[/x]" in printed and "[red]y" in printed
 

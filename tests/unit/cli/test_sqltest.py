@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from millstream.cli.commands import test as command
+from millstream.cli.commands.project import test as command
 from millstream.errors import DefinitionError, MillstreamError
 from millstream.testing.sql_test import CaseOutcome, play_all
 from millstream.testing.sql_test_file import find_files, read_tests

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.commands.watermarks import NAMES, holder_sentences
+from millstream.cli.commands.home.watermarks import NAMES, holder_sentences
 from millstream.home import Home
 from millstream.runtime.epoch.progress import Progress
 from millstream.runtime.epoch.watermarks import SourceStanding, Watermarks

@@ -23,7 +23,7 @@ from millstream.model.types.schema import Schema
 from millstream.plan.explain.plan_tree import explain, text
 from millstream.plan.planner import plan
 from millstream.sql.catalog import Catalog
-from millstream.sql.connectors import connector_of, sink_of
+from millstream.sql.connectors import connector_of, place_text, sink_of
 from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import split
 from millstream.sql.parse.statement_values import CreateSink, CreateSource
@@ -135,6 +135,16 @@ def test_a_view_may_say_where_to_start_only_if_the_system_can() -> None:
         assert source_of("LATER()", start="now").options == {"start": "now"}
     finally:
         connector_declarations.forget("later")
+
+
+def test_show_calls_a_place_as_its_system_declares() -> None:
+    ms.register_connector("shelf", source=Counter, options=OPTIONS, unnamed="name", place="the shelf {}")
+    try:
+        for sql in ("SHELF('tea')", "SHELF(name = 'tea')"):
+            assert place_text(created(f"CREATE SOURCE s (n BIGINT) FROM {sql}").place, "s") == "the shelf tea"
+    finally:
+        connector_declarations.forget("shelf")
+    assert place_text(created("CREATE SOURCE s (n BIGINT) FROM COUNTER('x')").place, "s") == "counter"
 
 
 def test_a_system_that_nobody_has_registered_is_refused_with_those_that_there_are() -> None:

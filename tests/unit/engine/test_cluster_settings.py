@@ -28,6 +28,17 @@ def test_masters_on_this_machine_use_loopback_only(tmp_path: Path, master: str) 
     assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
 
 
+def test_options_of_java_have_no_space_from_the_path_of_a_home(tmp_path: Path) -> None:
+    options = settings(tmp_path / "a space", "local")["spark.driver.extraJavaOptions"].split(" ")
+    assert options[-1] == f"-Dlog4j2.configurationFile=file://{tmp_path}/a%20space/logs/spark.properties"
+
+
+def test_the_log_settings_hold_any_path() -> None:
+    lines = session.log_settings(Path("/ä 50%/\\.log")).splitlines()
+    assert r"appender.file.fileName = /\u00e4 50%/\\.log" in lines
+    assert r"appender.file.filePattern = /\u00e4 50%%/\\.log.%i" in lines
+
+
 def test_another_master_is_reached_through_its_own_interface(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probed: list[Any] = []
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from millstream.cli.commands.log import append
+from millstream.cli.commands.log.log import append
 from millstream.errors import MillstreamError, RecordRefused
 from millstream.model.types.assignment import Unfit, assigned, from_values
 from millstream.model.types.schema import Schema

@@ -392,6 +392,12 @@ def test_listings_name_what_is_there(tmp_path: Path) -> None:
         one.say(BIDS, ITEMS, HOT, "CREATE SINK told FROM hot INTO LOG('told')")
         assert one.rows("SHOW SOURCES")[0]["read_by"] == "hot, told"
         assert one.rows("SHOW SINKS")[0]["from"] == "hot"
+        assert one.rows("SHOW SINKS")[0]["writes"] == "the topic told"
+        (tmp_path / "lines").mkdir()
+        one.say(f"CREATE SOURCE a (x BIGINT) FROM FILES(path = '{tmp_path}/lines', format = 'json')")
+        one.say("CREATE SOURCE b FROM GENERATOR('nexmark', kind = 'bid')")
+        places = {r["source"]: r["reads"] for r in one.rows("SHOW SOURCES")}
+        assert places == {"bids": "the topic bids", "a": f"files in {tmp_path}/lines", "b": "the generator nexmark"}
         assert one.rows("SHOW TABLES") == [{"table": "items", "key": "id", "rows": 0, "read_by": ""}]
         assert [r["topic"] for r in one.rows("SHOW TOPICS")] == ["bids"]
         columns = one.rows("DESCRIBE bids")

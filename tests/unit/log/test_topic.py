@@ -531,5 +531,5 @@ def test_a_schema_is_taken_from_rows() -> None:
         }
     )
     assert infer(pl.DataFrame({"a": [1], "s": ["x"]})) == pa.schema({"a": pa.int64(), "s": pa.string()})
-    with pytest.raises(SchemaError, match="no one type fits the column `a`"):
+    with pytest.raises(SchemaError, match="no single type fits the column `a`"):
         infer([{"a": 1}, {"a": "x"}])

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 import millstream as ms
-from millstream.cli.app import guarded
+from millstream.cli.app import COMMANDS, guarded
 from millstream.cli.options import Settings
 from millstream.connect.port import SourceSlice
 from millstream.model.types.schema import TIMESTAMP
@@ -261,7 +261,7 @@ def flip(path: Path, position: int) -> None:
 
 def said_by(name: str, *arguments: str | Path) -> tuple[int, str]:
     """The exit code of a command and all that it says."""
-    command: click.Command = importlib.import_module(f"millstream.cli.commands.{name}").command
+    command: click.Command = importlib.import_module(f"millstream.cli.commands.{COMMANDS[name]}").command
     out, settings = io.StringIO(), Settings()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         call = [str(a) for a in arguments]

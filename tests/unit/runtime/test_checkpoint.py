@@ -345,7 +345,7 @@ def test_the_command_saves_lists_restores_and_drops(home: Path) -> None:
 COMMAND = """
 import sys
 from millstream.cli.app import guarded
-from millstream.cli.commands.checkpoint import command
+from millstream.cli.commands.home.checkpoint import command
 from millstream.cli.options import Settings
 sys.exit(guarded(Settings(), lambda: command.main(sys.argv[1:], standalone_mode=False, obj=Settings())))
 """

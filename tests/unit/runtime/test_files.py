@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from millstream.cli.commands.doctor import OK, check_home
+from millstream.cli.commands.machine.doctor import OK, check_home
 from millstream.errors import MillstreamError
 from millstream.runtime.recovery.file_inventory import kind_of
 

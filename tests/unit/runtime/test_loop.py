@@ -71,25 +71,25 @@ class TinyEngine:
 
     def __init__(self, planned: Plan, ports: Mapping[str, MemorySource], root: Path) -> None:
         self.plan, self.ports, self.cache = planned, ports, RunCache(root)
-        self.given: list[EpochInput] = []
+        self.inputs: list[EpochInput] = []
 
-    def run(self, version: Version, given: EpochInput) -> Output:
-        self.given.append(given)
-        table = pa.concat_tables([self.ports[n].table(s) for n, s in given.slices.items()])
+    def run(self, version: Version, epoch_input: EpochInput) -> Output:
+        self.inputs.append(epoch_input)
+        table = pa.concat_tables([self.ports[n].table(s) for n, s in epoch_input.slices.items()])
         prices = [p for p in table["price"].to_pylist() if p is not None]
         stage = self.plan.views[0].operator
         assert isinstance(stage, Aggregation)
         held = StateReader(self.cache, version.of("v"), group_columns(stage)).scan(BEGINNING)
         total = (0 if held is None else held["s$s"][0]) + sum(prices)
         rows = pl.DataFrame({"$h": [0], "$s": [0], "s$s": [total], "$n": [1]})
-        run = self.cache.write(f"v/{given.number:012d}-{given.attempt}.arrow", rows, np.array([2**62]))
+        run = self.cache.write(f"v/{epoch_input.number:012d}-{epoch_input.attempt}.arrow", rows, np.array([2**62]))
         self.cache.trust(run)
         newest = {0: max(t.timestamp() for t in table["ts"].to_pylist()) * 1_000_000} if table.num_rows else {}
         tally = Tally(table.num_rows, 0, 0, {p: round(t) for p, t in newest.items()})
         changes = pa.table({"$op": ["+I" if held is None else "+U"], "s": [total]})
         log = pa.table({"$op": ["+I"] * table.num_rows, "x": pa.array(table["price"].to_pylist(), pa.int64())})
         return Output(
-            version.advance("v", [run], given.watermarks["bids"]),
+            version.advance("v", [run], epoch_input.watermarks["bids"]),
             {"v": changes, "w": log},
             {"bids": tally},
             {"v": table.num_rows},
@@ -197,12 +197,12 @@ def test_epochs_take_everything_once_in_slices_of_the_size_asked_for(world: Worl
 def test_the_watermark_of_an_epoch_is_what_the_epochs_before_it_have_shown(world: World) -> None:
     world.send(*range(7))
     world.run()
-    assert [g.watermarks["bids"] for g in world.engine.given] == [
+    assert [g.watermarks["bids"] for g in world.engine.inputs] == [
         BEGINNING,
         (BASE + 1) * 1_000_000,
         (BASE + 4) * 1_000_000,
     ]
-    assert [g.before["bids"] for g in world.engine.given] == [BEGINNING, BEGINNING, (BASE + 1) * 1_000_000]
+    assert [g.before["bids"] for g in world.engine.inputs] == [BEGINNING, BEGINNING, (BASE + 1) * 1_000_000]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -235,7 +235,7 @@ def test_an_epoch_that_died_is_run_again_with_the_same_slice_and_clock(world: Wo
     world.clock.advance(60_000_000)
     world.start()
     world.run()
-    again = world.engine.given[0]
+    again = world.engine.inputs[0]
     assert before is not None and (again.slices, again.now, again.watermarks) == (
         before.slices,
         before.now,
@@ -376,7 +376,7 @@ def test_an_epoch_that_is_run_again_sees_the_same_version_of_a_stored_table(tmp_
     world.start()
     world.run()
     world.stop()
-    assert world.engine.given[0].tables == {"names": world.tables.path("names", 1)}
+    assert world.engine.inputs[0].tables == {"names": world.tables.path("names", 1)}
 
 
 class Ending(MemorySource):

@@ -35,15 +35,15 @@ Refuses = Callable[[list[int]], Exception | None]
 class Part(MemorySource):
     """Some of the rows of a memory source."""
 
-    def __init__(self, whole: MemorySource, given: EpochInput, name: str) -> None:
+    def __init__(self, whole: MemorySource, epoch_input: EpochInput, name: str) -> None:
         super().__init__(whole._memory, whole._schema)
-        self._given, self._name = given, name
+        self._input, self._name = epoch_input, name
 
     def table(self, part: SourceSlice) -> pa.Table:
         rows = super().table(part)
         places = list(zip(rows["$part"].to_pylist(), rows["$pos"].to_pylist(), strict=True))
-        out = {(p, q) for p, q, _ in self._given.without.get(self._name, ())}
-        only = None if self._given.only is None else self._given.only.get(self._name, ())
+        out = {(p, q) for p, q, _ in self._input.without.get(self._name, ())}
+        only = None if self._input.only is None else self._input.only.get(self._name, ())
         kept = [
             place not in out and (only is None or any(p == place[0] and a <= place[1] <= b for p, a, b in only))
             for place in places
@@ -58,24 +58,26 @@ class Picky(LocalEngine):
         super().__init__(planned, ports, state)
         self.whole, self.refuses, self.tries = ports, refuses, 0
 
-    def run(self, version: Version, given: EpochInput) -> EpochOutput:
+    def run(self, version: Version, epoch_input: EpochInput) -> EpochOutput:
         self.tries += 1
-        self.ports = {n: Part(p, given, n) for n, p in self.whole.items()}  # type: ignore[arg-type]
-        tables = {n: p.table(given.slices[n]) for n, p in self.ports.items()}
+        self.ports = {n: Part(p, epoch_input, n) for n, p in self.whole.items()}  # type: ignore[arg-type]
+        tables = {n: p.table(epoch_input.slices[n]) for n, p in self.ports.items()}
         error = self.refuses([n for t in tables.values() for n in t["n"].to_pylist()])
         if error is not None:
             raise error
-        output = super().run(version, given)
-        for name, out in given.without.items():
+        output = super().run(version, epoch_input)
+        for name, out in epoch_input.without.items():
             output.tallies[name].add(Tally(len(out), len(out)))
-            rows = [{"epoch": given.number, "reason": r, "offset": q, "seen_at": given.now} for _, q, r in out]
+            rows = [
+                {"epoch": epoch_input.number, "reason": r, "offset": q, "seen_at": epoch_input.now} for _, q, r in out
+            ]
             output.errors[name] = pa.Table.from_pylist(rows, schema=ERRORS)
         return output
 
-    def places(self, given: EpochInput) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def places(self, epoch_input: EpochInput) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         found = {}
         for name, port in self.whole.items():
-            table = Part(port, given, name).table(given.slices[name])  # type: ignore[arg-type]
+            table = Part(port, epoch_input, name).table(epoch_input.slices[name])  # type: ignore[arg-type]
             table = table.filter(pc.equal(table["$bad"], 0)).sort_by([("$part", "ascending"), ("$pos", "ascending")])
             found[name] = table["$part"].to_numpy(), table["$pos"].to_numpy()
         return found
@@ -199,7 +201,7 @@ def test_records_that_fail_only_together_are_not_blamed(tmp_path: Path) -> None:
 
 def test_an_epoch_that_fails_without_records_is_not_searched_further(tmp_path: Path) -> None:
     _, error = failing(World(tmp_path, lambda _: UserCodeFailed("always")), tmp_path)
-    assert "fails also without any record" in str(error)
+    assert "fails even without any record" in str(error)
 
 
 def test_when_every_record_fails_it_is_the_code(tmp_path: Path) -> None:

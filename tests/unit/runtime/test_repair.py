@@ -272,7 +272,7 @@ def test_a_topic_that_was_lost_or_trimmed_is_named(tmp_path: Path) -> None:
 
 def test_a_source_that_nobody_knows_is_not_read_again(tmp_path: Path) -> None:
     row = replace(epoch_row(), progress={"offsets": {"s": {"0": 2}}})
-    assert cannot_begin(tmp_path, "f", row) == "nothing is known of the source `s`"
+    assert cannot_begin(tmp_path, "f", row) == "nothing is known about the source `s`"
 
 
 # ---------------------------------------------------------------- the parts

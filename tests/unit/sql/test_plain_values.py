@@ -76,7 +76,7 @@ def test_a_text_may_be_long_where_it_has_rows_of_plain_values() -> None:
     (piece,) = split(Text("INSERT INTO t VALUES " + ", ".join([row] * 6000)))
     assert len(piece.text.sql) > 1_000_000
     assert len(statement(piece).rows) == 6000  # type: ignore[attr-defined]
-    with pytest.raises(DefinitionError, match="besides rows of plain values") as told:
+    with pytest.raises(DefinitionError, match="not counting rows of plain values") as told:
         split(Text("SELECT " + ", ".join(["1234567890"] * 90_000)))
     assert "COPY" in str(told.value.hint)
 

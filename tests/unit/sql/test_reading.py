@@ -565,6 +565,8 @@ def test_a_repeated_query_is_translated_for_the_tables_of_the_moment() -> None:
     assert read_query(sql, tables) is read_query(sql, dict(tables))
     with pytest.raises(ViewNotFound, match="no view or table `bids`"):
         read_query(sql, {"other": ["a"]})
+    with pytest.raises(Unsupported, match="a store that is queried in postgres"):
+        read_query(sql, tables, dialect="postgres")
     assert read_query(sql, {**tables, "bids": ["price"]}) is not read_query(sql, tables)
     for number in range(300):
         read_query(f"SELECT {number} FROM bids", tables)

@@ -1,1 +1,1 @@
-"""One module per command of `millstream`; each has a `command`."""
+"""One module per command of `millstream`, with its helpers beside it; each has a `command`. `cli/app.py` lists them."""

@@ -14,14 +14,14 @@ from millstream.settings import SETTINGS, files, find, unknown_variables
 COLUMNS = ("setting", "value", "from", "variable", "meaning")
 
 
-@click.command(short_help="Show the settings, and where each is from.")
+@click.command(short_help="Show the settings, and where each comes from.")
 @home_option(text="Show the settings for this home.")
 @format_option(*FORMATS)
 @click.pass_context
 def command(ctx: click.Context, home: Path, form: str) -> None:
-    """Show the settings that are in effect, and where each is from.
+    """Show the settings that are in effect, and where each comes from.
 
-    The first of these that is given counts: an option or Python argument, an environment variable, the file
+    The first of these that is set applies: an option or Python argument, an environment variable, the file
     millstream.toml in the current directory, the file millstream.toml in the home, the default. Secrets are not
     shown. A key or value in a file that cannot be used is an error.
 

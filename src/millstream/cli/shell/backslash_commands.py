@@ -1,4 +1,4 @@
-r"""The shell's backslash commands: what they are called, and which SQL they stand for."""
+r"""The shell's backslash commands: their names, and the SQL that each runs."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import click
 import orjson
 
 from millstream.cli.error_report import print_warnings
-from millstream.cli.output import csv_text, format_seconds, json_text, plural
+from millstream.cli.output import csv_text, format_seconds, json_text, plural, rich_table
 from millstream.display import visible
 from millstream.errors import StatementRefused
 from millstream.model.reserved import SHOWN_EPOCH, free_name
@@ -114,22 +113,13 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Format a table as wide as the terminal, with colours if possible; a long one is plain, which is faster."""
     if len(rows) > MOST_DRAWN:
         return text_table(list(columns), [list(r) for r in rows]).rpartition("\n")[0]
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for i, name in enumerate(columns):
-        numbers = bool(rows) and all(isinstance(r[i], int | float | Decimal | None) for r in rows)
-        table.add_column(Text(visible(name)), justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(shown(v)) for v in row))
     file = StringIO()
     console = Console(
         file=file, width=shutil.get_terminal_size().columns, force_terminal=sys.stdout.isatty(), highlight=False
     )
-    console.print(table)
+    console.print(rich_table(columns, rows))
     lines = [line.rstrip() for line in file.getvalue().splitlines()]
     return "\n".join(lines[1:] if lines and not lines[0] else lines).rstrip("\n")
 

@@ -140,7 +140,7 @@ class Shell:
             if self.settings.debug:
                 traceback.print_exception(error)
             report_millstream(error, self.settings)
-        except Exception as error:  # noqa: BLE001 - told, and the shell goes on
+        except Exception as error:  # noqa: BLE001 - printed, and the shell continues
             report_unexpected(error, self.settings)
         return True
 

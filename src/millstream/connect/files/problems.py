@@ -19,7 +19,7 @@ _HEADER_BYTES = 100_000
 def gone(path: str) -> SourceMissing:
     """Return the error for a file that no longer exists."""
     return SourceMissing(
-        f"a file that was to be read is gone: {path}",
+        f"a file to be read is missing: {path}",
         hint="put it back: files of a source must stay until they are read",
     )
 

@@ -22,6 +22,7 @@ from millstream.errors import RecordRefused, SourceMissing, SourceUnreadable
 from millstream.model.types.assignment import Unfit, assigned, assigned_table, from_values
 from millstream.model.types.schema import ddl_type
 from millstream.model.types.text_values import from_texts
+from millstream.model.types.unknown_column import no_column
 from millstream.model.types.values import readable
 
 _LONGEST_FIELD = 1 << 27
@@ -209,7 +210,7 @@ def _json(path: str, form: Form, schema: pa.Schema) -> _Read:
             spelled = known.get(name.lower())
             if spelled is None or values[spelled][-1] is not None:
                 raise RecordRefused(
-                    f"{path}, line {number}: there is no column `{name}`",
+                    f"{path}, line {number}: {no_column(name)}",
                     detail="there are: " + ", ".join(schema.names),
                 )
             values[spelled][-1] = value

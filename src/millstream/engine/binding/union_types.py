@@ -58,18 +58,18 @@ def scans_widened(plan: Plan, types: ScanTypes) -> tuple[Plan, dict[int, dict[st
 
 
 def take_widened(
-    take: Take, given: Mapping[str, pa.DataType], wanted: Mapping[str, pa.DataType], names: Iterable[str]
+    take: Take, types: Mapping[str, pa.DataType], target: Mapping[str, pa.DataType], names: Iterable[str]
 ) -> Take:
     """A take whose columns have the wanted types."""
-    casts = {n for n in names if given[n] != wanted[n]}
+    casts = {n for n in names if types[n] != target[n]}
     if not casts:
         return take
     last = take.ops[-1] if take.ops else None
     if isinstance(last, Project):
-        columns = tuple(Column(c.name, _cast(c.sql, wanted[c.name])) if c.name in casts else c for c in last.columns)
+        columns = tuple(Column(c.name, _cast(c.sql, target[c.name])) if c.name in casts else c for c in last.columns)
         return replace(take, ops=(*take.ops[:-1], replace(last, columns=columns)))
     quoted = ((n, f"`{n}`") for n in names)
-    columns = tuple(Column(n, _cast(sql, wanted[n]) if n in casts else sql) for n, sql in quoted)
+    columns = tuple(Column(n, _cast(sql, target[n]) if n in casts else sql) for n, sql in quoted)
     return replace(take, ops=(*take.ops, Project(None, columns)))
 
 

@@ -30,10 +30,10 @@ from millstream.kernels.outcome import Dropped, OperatorClock, Outcome, State, n
 from millstream.kernels.scan_input import Role
 from millstream.kernels.windows.late_replay import check, recomputed, windows_of
 from millstream.model.reserved import OP
+from millstream.model.types.unknown_column import missing_column
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.python.lookup import AsyncLookup
-from millstream.plan.operators.relations.stored_table import StoredTable
 from millstream.plan.parts import Op, Project
 from millstream.plan.plan import Plan, PlannedView, Scan
 from millstream.state.run import StateRun
@@ -50,13 +50,13 @@ class EpochDriver:
         plan: Plan,
         cache: RunCache,
         version: Version,
-        given: EpochInput,
+        epoch_input: EpochInput,
         expressions: Expressions,
         answers: Storage,
     ) -> None:
-        self.plan, self.cache, self.version, self.given = plan, cache, version, given
+        self.plan, self.cache, self.version, self.input = plan, cache, version, epoch_input
         self.expressions = expressions
-        self.out = EpochOutput(version, hot=given.hot)
+        self.out = EpochOutput(version, hot=epoch_input.hot)
         self.frames: dict[int, list[pl.DataFrame]] = {}
         self.changes: dict[int, list[pl.DataFrame]] = {}
         self.panes: dict[int, list[pl.DataFrame]] = {}
@@ -68,16 +68,23 @@ class EpochDriver:
         self._done: set[int] = set()
         """The operators that have been run."""
         self.late: list[tuple[Scan, Role]] = []
-        self.handed: dict[str, pl.DataFrame] = {}
+        self.operator_changes: dict[str, pl.DataFrame] = {}
         """By view: the changes of its operator, if it feeds others."""
         self.errors = Errors()
-        self.services = DriverServices(plan, expressions, answers, given.number, self._set_aside)
+        self.services = DriverServices(plan, expressions, answers, epoch_input.number, self._set_aside)
         self._inputs = plan.inputs
         self._downstream = [plan.downstream[v.name] for v in plan.views]
         self.clocks = {
             i: replace(
-                OperatorClock.of(v.operator, given.before, given.watermarks, given.now, given.fractions, given.since),
-                epoch=given.number,
+                OperatorClock.of(
+                    v.operator,
+                    epoch_input.before,
+                    epoch_input.watermarks,
+                    epoch_input.now,
+                    epoch_input.fractions,
+                    epoch_input.since,
+                ),
+                epoch=epoch_input.number,
             )
             for i, v in enumerate(plan.views)
         }
@@ -107,11 +114,11 @@ class EpochDriver:
             frames += intake.frames.get(i, [])
         rows = recomputed(operator, gather(operator, frames), windows)
         if rows is not None:
-            given = rows.to_arrow()
-            shown = given if view.post is None else paired(view, self.expressions.computed([view.post], given))
-            self.out.replayed = shown
+            table = rows.to_arrow()
+            post = view.post
+            self.out.replayed = table if post is None else paired(view, self.expressions.computed([post], table))
 
-    def taken(self, scan: Scan, intake: Intake) -> None:
+    def add_intake(self, scan: Scan, intake: Intake) -> None:
         """Add the intake of a scan."""
         if not scan.ops:
             self.out.tallies[scan.source] = intake.tally
@@ -126,8 +133,8 @@ class EpochDriver:
     def forget(self, scan: Scan) -> None:
         """Discard the intake of a scan, so that it can be read again."""
         for role in self.roles(scan):
-            for given in (self.changes, self.panes, self.dropped):
-                given.pop(role.view, None)  # type: ignore[attr-defined]
+            for results in (self.changes, self.panes, self.dropped):
+                results.pop(role.view, None)  # type: ignore[attr-defined]
 
     def apart(self, sources: list[str]) -> list[tuple[Scan, Role, list[Dropped]]]:
         """The scans of these sources that hold rows which an operator did not accept."""
@@ -152,7 +159,7 @@ class EpochDriver:
         """Add what the executors gave: results of their operators in some shards, and rows of scans for the others."""
         names = {i: n.view.name for i, n in graph.nodes.items()}
         self.out.loads = loads(names, results.counts, results.received)
-        self.out.hot = hot_of_next(self.given.hot, graph, results.counts, shards)
+        self.out.hot = hot_of_next(self.input.hot, graph, results.counts, shards)
         for i, rows in results.rows.items():
             self.frames.setdefault(i, []).extend(rows)
         for i, node in graph.nodes.items():
@@ -186,7 +193,7 @@ class EpochDriver:
             self._add(step, [r for r in runs if r.step == step], self.clocks[i].watermark)
         if operator.follows is not None:
             files = tuple(r.file for r in self.out.version.of(operator.step))
-            self.cache.notes[operator.step] = (str(self.given.tables[operator.follows]), files)
+            self.cache.notes[operator.step] = (str(self.input.tables[operator.follows]), files)
         self._deliver(i, view)
 
     def _advance(self, i: int, view: PlannedView) -> list[StateRun]:
@@ -200,12 +207,12 @@ class EpochDriver:
         states = states_of(self.cache, operator, self.version)
         outcome = advance(operator, inputs, states, clock, self.services)
         changes = None if outcome.changes is None else in_order(outcome.changes)
-        for into, given in ((self.changes, changes), (self.panes, outcome.panes)):
-            if given is not None:
-                into.setdefault(i, []).append(given)
+        for into, rows in ((self.changes, changes), (self.panes, outcome.panes)):
+            if rows is not None:
+                into.setdefault(i, []).append(rows)
         self.dropped[i] = list(outcome.dropped)
         self._failed(view, outcome)
-        return write_outcome(self.cache, operator, outcome, f"{self.given.number:012d}-{self.given.attempt}")
+        return write_outcome(self.cache, operator, outcome, f"{self.input.number:012d}-{self.input.attempt}")
 
     def _clock(self, i: int) -> OperatorClock:
         """The clock of an operator. With a time to live, it includes the newest event time of the epoch."""
@@ -220,10 +227,12 @@ class EpochDriver:
         operator = view.operator
         if operator.reads_scans:
             return {"rows": gather(operator, self.frames.get(i, []))}
-        if isinstance(operator, StoredTable):
-            return {"rows": self._table(operator)}
+        if operator.constant:
+            return {"rows": self._constant_row(operator)}
+        if operator.follows is not None:
+            return {"rows": self._table(operator, operator.follows)}
         sides = zip(operator.side_names, operator.sides, strict=False)
-        return {name: self._came(view, side) for name, side in sides}
+        return {name: self._side_changes(view, side) for name, side in sides}
 
     def _deliver(self, i: int, view: PlannedView) -> None:
         """Pass the changes of an operator to its view and to downstream operators."""
@@ -234,7 +243,7 @@ class EpochDriver:
         if changed:
             changes = changed[0] if len(changed) == 1 else pl.concat(changed, how="vertical_relaxed")
             if i in self.final:
-                self.handed[view.name] = changes
+                self.operator_changes[view.name] = changes
             elif view.operator.appends:
                 self._appended(view, changes)
             else:
@@ -243,7 +252,7 @@ class EpochDriver:
             self._show(view, pa.concat_tables(self.final[i], promote_options="permissive"))
         if self.panes.get(i):
             panes = pl.concat(self.panes[i], how="vertical_relaxed")
-            numbered = panes.with_columns(pl.lit(self.given.number).cast(pl.Int64).alias("epoch"))
+            numbered = panes.with_columns(pl.lit(self.input.number).cast(pl.Int64).alias("epoch"))
             self.out.panes[view.name] = numbered.to_arrow()
 
     def _appended(self, view: PlannedView, rows: pl.DataFrame) -> None:
@@ -251,14 +260,14 @@ class EpochDriver:
         hidden = [pl.col("$ts").cast(pl.Datetime("us", "UTC"))] if "$ts" in view.hidden else []
         table = rows.select(pl.lit("+I").alias(OP), *view.columns, *hidden).to_arrow()
         if view.inner:
-            self.handed[view.name] = polars(table)
+            self.operator_changes[view.name] = polars(table)
         else:
             self.out.changes[view.name] = self.out.stored[view.name] = table
 
     def _changed(self, view: PlannedView, changes: pl.DataFrame) -> None:
         """Changes after the view's projection."""
         if view.name in self._inputs:
-            self.handed[view.name] = changes
+            self.operator_changes[view.name] = changes
         if view.inner:
             return
         final = self.post(view, changes.to_arrow())
@@ -271,46 +280,47 @@ class EpochDriver:
         if not view.operator.one_change_per_row:
             self.out.stored[view.name] = net(polars(final), view.identity or ()).to_arrow()
 
-    def _table(self, operator: StoredTable) -> pl.DataFrame | None:
+    def _constant_row(self, operator: Operator) -> pl.DataFrame | None:
+        """The row of a query without FROM, if the state does not have it yet."""
+        if self.version.rows(operator.step):
+            return None
+        return pl.DataFrame({OP: ["+I"], **{n: [True] for n in operator.columns}})
+
+    def _table(self, operator: Operator, name: str) -> pl.DataFrame | None:
         """All rows of a stored table, if it may have changed since the state was written."""
-        if operator.constant:
-            there = pl.DataFrame({OP: ["+I"], **{n: [True] for n in operator.schema.names}})
-            return None if self.version.rows(operator.step) else there
-        path = self.given.tables[operator.table]
+        path = self.input.tables[name]
         seen = (str(path), tuple(r.file for r in self.version.of(operator.step)))
         if self.cache.notes.get(operator.step) == seen:
             return None
         with pa.memory_map(str(path)) as file:
             rows = pa.ipc.open_file(file).read_all()
-        missing = [n for n in operator.schema.names if n not in rows.column_names]
+        columns = list(operator.columns)
+        missing = [n for n in columns if n not in rows.column_names]
         if missing:
-            raise Unsupported(
-                f"the table `{operator.table}` has no column `{missing[0]}`",
-                detail="it has: " + ", ".join(rows.column_names),
-            )
-        typed = rows.select(operator.schema.names).cast(operator.schema.to_arrow())
-        return polars(typed).select(pl.lit("+I").alias(OP), *operator.schema.names)
+            raise missing_column(Unsupported, f"the table `{name}`", missing[0], rows.column_names)
+        typed = rows.select(columns).cast(pa.schema(list(zip(columns, operator.types, strict=True))))
+        return polars(typed).select(pl.lit("+I").alias(OP), *columns)
 
-    def _came(self, view: PlannedView, side: Side) -> pl.DataFrame | None:
+    def _side_changes(self, view: PlannedView, side: Side) -> pl.DataFrame | None:
         """The changes that arrived at one side of an operator."""
-        found = [rows for take in side.takes if (rows := self.taken_by(view, take)) is not None]
+        found = [rows for take in side.takes if (rows := self.changes_for(view, take)) is not None]
         if len(found) < 2:
             return found[0] if found else None
         return pl.concat([f.select(OP, *side.columns) for f in found], how="vertical_relaxed")
 
-    def taken_by(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
+    def changes_for(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
         """The changes of another operator that an operator takes; None if there are none."""
-        given = self.handed.get(take.view)
-        if given is not None and take.ops:
-            given = self._taken_of(view, take, given)
-        return given if given is not None and len(given) else None
+        changes = self.operator_changes.get(take.view)
+        if changes is not None and take.ops:
+            changes = self._projected(view, take, changes)
+        return changes if changes is not None and len(changes) else None
 
-    def _taken_of(self, view: PlannedView, take: Take, changes: pl.DataFrame) -> pl.DataFrame:
+    def _projected(self, view: PlannedView, take: Take, changes: pl.DataFrame) -> pl.DataFrame:
         only = take.ops[0] if len(take.ops) == 1 else None
         names = only.renames if isinstance(only, Project) else None
         if names is None:
             return polars(self._evaluated(view.name, _origin(self.plan.view(take.view)), take.ops, changes.to_arrow()))
-        return changes.select(OP, *(pl.col(given).alias(name) for name, given in names.items()))
+        return changes.select(OP, *(pl.col(column).alias(name) for name, column in names.items()))
 
     # ---- expressions and errors
 
@@ -343,7 +353,7 @@ class EpochDriver:
     def _tell_errors(self) -> None:
         """Add the rows that expressions failed on to the output of the epoch."""
         for name in self.errors.views:
-            new, over = self.errors.of(name, self.given.number, self.given.now)
+            new, over = self.errors.of(name, self.input.number, self.input.now)
             self.out.failed[name] = self.out.failed.get(name, 0) + new.num_rows - sum(over["times"].to_pylist())
             if new.num_rows:
                 before = self.out.errors.get(name)
@@ -357,7 +367,7 @@ class EpochDriver:
         for name in reached(self.plan, view.name) if failed else ():
             self.out.failed[name] = self.out.failed.get(name, 0) + failed
             if outcome.failures:
-                rows = errors_of(outcome, self.given.number, self.given.now)
+                rows = errors_of(outcome, self.input.number, self.input.now)
                 before = self.out.errors.get(name)
                 self.out.errors[name] = rows if before is None else pa.concat_tables([before, rows])
 
@@ -388,7 +398,7 @@ def write_outcome(cache: RunCache, operator: Operator, outcome: Outcome, name: s
 
 def _origin(view: PlannedView) -> str:
     """The origin of the rows of a view's operator, for error messages: a stored table, or a step of a view."""
-    return view.operator.table if isinstance(view.operator, StoredTable) else view.name
+    return view.operator.follows or view.name
 
 
 def _taken_from(operator: Operator, clock: OperatorClock) -> int:

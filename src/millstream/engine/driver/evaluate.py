@@ -101,7 +101,7 @@ class _Halving:
         self._found += 1
         if self._found > MOST:
             raise UserCodeFailed(
-                f"more than {MOST} rows of one epoch fail: {said(error)}",
+                f"more than {MOST} rows of one epoch fail: {reason_of(error)}",
                 detail="so many failures are taken for a fault of the expression, not of the rows",
                 hint="correct the expression, e.g. with try_cast or try_divide, or filter such rows out",
             ) from error
@@ -110,21 +110,21 @@ class _Halving:
             if done is not None:
                 self._parts.append(done)
                 return
-        self._failed.append(Failed(at, shown(row), self._reason(row, error)))
+        self._failed.append(Failed(at, row_json(row), self._reason(row, error)))
 
     def _reason(self, row: pa.Table, error: MillstreamError) -> str:
         """Why a row fails, with the failing expression if it can be determined."""
         for op in self._ops:
             wrong = self._wrong(op, row) if isinstance(op, Project) else []
             if wrong:
-                return f"{readable(wrong[0][0])}: {said(wrong[0][1])}"
+                return f"{readable(wrong[0][0])}: {reason_of(wrong[0][1])}"
             try:
                 row = self._compute([op], row)
             except MillstreamError:
                 break
             if row.num_rows != 1:
                 break
-        return said(error)
+        return reason_of(error)
 
     def _wrong(self, project: Project, row: pa.Table) -> list[tuple[str, MillstreamError]]:
         """The expressions of a projection that fail on a row, each evaluated alone."""
@@ -164,14 +164,14 @@ def _null(column: Column, kind: pa.DataType) -> Column:
     return Column(column.name, f"CAST(NULL AS {ddl_type(kind)})")
 
 
-def shown(row: pa.Table) -> str:
+def row_json(row: pa.Table) -> str:
     """A row as JSON: the columns that its author knows, in a stable form."""
     names = [n for n in row.column_names if not n.startswith("$")] or row.column_names
     (values,) = python_rows(row.select(names))
     return orjson.dumps(values, default=in_json, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def said(error: MillstreamError) -> str:
+def reason_of(error: MillstreamError) -> str:
     """The reason of an error, in one line."""
     text = error.message if isinstance(error, UserCodeFailed) or not error.detail else error.detail
     line = (text.strip().splitlines() or [""])[0]

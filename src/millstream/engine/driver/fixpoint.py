@@ -83,7 +83,7 @@ def _sorted(duck: Any, table: str, names: str) -> pl.DataFrame:
 def _endless(what: Loop) -> Unsupported:
     return Unsupported(
         f"a loop did not come to an end within {what.most:,} rounds",
-        hint="bound it in its body, allow more rounds (most=...), or take what is there then (settle=False)",
+        hint="bound it in its body, allow more rounds (most=...), or accept the rows at that point (settle=False)",
     )
 
 

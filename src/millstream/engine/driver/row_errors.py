@@ -29,17 +29,17 @@ def errors_of(outcome: Outcome, epoch: int, now: int) -> pa.Table:
 class Errors:
     """The rows of an epoch that expressions failed on, and those whose error was retracted, for every view."""
 
-    found: dict[tuple[str, str, str], tuple[int, str]] = field(default_factory=dict)
+    net: dict[tuple[str, str, str], tuple[int, str]] = field(default_factory=dict)
     """By view, step and row: the net number of new errors, and the reason."""
 
     def add(self, view: str, step: str, row: str, times: int, reason: str) -> None:
         """Record a failing row that was added (`times` is positive) or removed."""
-        before, _ = self.found.get((view, step, row), (0, ""))
-        self.found[view, step, row] = (before + times, reason)
+        before, _ = self.net.get((view, step, row), (0, ""))
+        self.net[view, step, row] = (before + times, reason)
 
     def of(self, view: str, epoch: int, now: int) -> tuple[pa.Table, pa.Table]:
         """The new errors of a view, and the retracted ones."""
-        mine = [(step, row, *told) for (name, step, row), told in self.found.items() if name == view]
+        mine = [(step, row, *counted) for (name, step, row), counted in self.net.items() if name == view]
         new = [
             {"epoch": epoch, "reason": reason, "raw": row, "partition": step, "seen_at": now}
             for step, row, times, reason in mine
@@ -51,7 +51,7 @@ class Errors:
     @property
     def views(self) -> tuple[str, ...]:
         """The views with new or retracted errors."""
-        return tuple(dict.fromkeys(view for view, _, _ in self.found))
+        return tuple(dict.fromkeys(view for view, _, _ in self.net))
 
 
 def reached(plan: Plan, name: str) -> tuple[str, ...]:

@@ -232,7 +232,7 @@ class LevelTask:
         return found | {COMBINED: pl.concat(combined, how="vertical_relaxed")} if combined else found
 
     def _reported(self, node: GraphNode, outcome: Outcome, sender: Sender) -> Batches:
-        """What the driver must know of an outcome, besides its changes."""
+        """What the driver must know of an outcome, in addition to its changes."""
         if outcome.panes is not None and len(outcome.panes):
             yield from sender.rows(PANES, node.number, outcome.panes)
         if outcome.dropped:

@@ -1,8 +1,8 @@
 """Parcels: the rows of one Spark shuffle that serves operators with any columns.
 
-A parcel holds an Arrow stream of rows, or JSON, for one view and one shard. `origin` and `number` are the place of the
-parcel among all others: the partition of the task that sent it, and a counter. A task sorts its parcels by them, so its
-result does not depend on the order in which a shuffle delivers them. Large frames are cut into several parcels.
+A parcel holds an Arrow stream of rows, or JSON, for one view and one shard. `origin` and `number` are the position of
+the parcel among all others: the partition of the task that sent it, and a counter. A task sorts its parcels by them, so
+its result does not depend on the order in which a shuffle delivers them. Large frames are cut into several parcels.
 """
 
 from __future__ import annotations

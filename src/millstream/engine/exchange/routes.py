@@ -155,7 +155,7 @@ class Routes:
         sender = Sender(DRIVER)
         found: list[pa.RecordBatch] = []
         for edge, take in self.graph.sends:
-            rows = driver.taken_by(plan.views[edge.view], take)
+            rows = driver.changes_for(plan.views[edge.view], take)
             if rows is not None:
                 found += self.along(edge, rows, (), sender)
         return found
@@ -199,7 +199,7 @@ def _shrunk(
 class ChangesInDriver(Protocol):
     """The driver's part of an epoch, as far as it sends changes."""
 
-    def taken_by(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
+    def changes_for(self, view: PlannedView, take: Take) -> pl.DataFrame | None:
         """The changes of an operator that another takes."""
         ...
 

@@ -1,4 +1,4 @@
-"""The task that reads a scan: takes rows in, runs operators that pass rows on, and sends parcels."""
+"""The task that reads a scan: checks and combines rows, runs operators that pass rows on, and sends parcels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream.kernels.scan_input import Role
 from millstream.plan.operators.operator import Operator
 
 FOLD_ROWS = 400_000
-"""Partials of more rows than this are folded before more rows are taken in."""
+"""Partials of more rows than this are folded before more rows are read."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ScanTask:
     """The beginning of the names of files."""
 
     def run(self, batches: Batches, partition: int, attempt: int) -> Batches:
-        """Take in the rows of one partition."""
+        """Check and combine the rows of one partition."""
         sender = self.sender(partition)
         intake = ScanIntake(self, sender, attempt)
         for batch in batches:
@@ -77,7 +77,7 @@ class ScanTask:
 
 
 class ScanIntake:
-    """The rows that a task has taken in so far."""
+    """The rows that a task has combined so far."""
 
     def __init__(self, task: ScanTask, sender: Sender, attempt: int) -> None:
         self._task, self._sender, self._attempt = task, sender, attempt
@@ -85,7 +85,7 @@ class ScanIntake:
         self._files = 0
 
     def take(self, rows: pl.DataFrame) -> Batches:
-        """Take in some rows."""
+        """Check and combine some rows."""
         task, total = self._task, self._total
         total.add(take_in(rows, task.roles, task.future, task.known))
         for role in task.roles:
@@ -99,7 +99,7 @@ class ScanIntake:
                 yield from task.pass_on(node, full, self._sender, self._file())
 
     def close(self) -> Batches:
-        """Send what is left, and the counts."""
+        """Send the remaining rows, and the counts."""
         task, total, sender = self._task, self._total, self._sender
         for view, frames in self._passing.rest():
             node = task.passes_on(view)

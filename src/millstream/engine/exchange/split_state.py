@@ -62,9 +62,9 @@ class SplitState:
 
 
 def kept(outcome: Outcome, name: str, keys: np.ndarray, hashes: tuple[int, int]) -> list[StateRows]:
-    """The state rows of a side that a shard writes: those of its own range of hashes, and apart from them the rows of
-    hot keys, so that the first are in a run that other shards need not open. `keys` are the hot keys whose rows reach
-    every shard: only the shard that they belong to keeps them.
+    """The state rows of a side that a shard writes: those of its own range of hashes, and separately the rows of hot
+    keys, so that other shards need not open the run of the former. `keys` are the hot keys whose rows reach every
+    shard: only the shard that they belong to keeps them.
     """
     if name not in outcome.state_rows:
         return []

@@ -23,7 +23,7 @@ from millstream.engine.spark.session import end
 from millstream.limits import Limits, Watch, too_large
 from millstream.plan.plan import Plan, PlannedSource
 
-Given = Mapping[str, tuple[PlannedSource, SourcePort, SourceSlice, Plan]]
+HistorySources = Mapping[str, tuple[PlannedSource, SourcePort, SourceSlice, Plan]]
 """By name: a source, its port, the slice that holds all of it, and the plan of a view over all of its columns."""
 
 
@@ -31,11 +31,11 @@ _LOOKS, _PAUSE = 20, 0.25
 """How often to check for cancelled tasks, and the seconds in between."""
 
 
-def answered(spark: SparkSession, given: Given, sql: str, now: int, log: Path, limits: Limits) -> pa.Table:
+def answered(spark: SparkSession, sources: HistorySources, sql: str, now: int, log: Path, limits: Limits) -> pa.Table:
     """The result of a query (checked before) over temporary views with these names."""
     with translated(log):
         try:
-            for name, (source, port, part, plan) in given.items():
+            for name, (source, port, part, plan) in sources.items():
                 view = plan.views[0]
                 (feed,) = view.operator.feeds
                 scan = next(s for s in plan.scans if s.id == feed.scan)
@@ -47,7 +47,7 @@ def answered(spark: SparkSession, given: Given, sql: str, now: int, log: Path, l
             return _within(spark, sql, limits)
         finally:
             with suppress(Exception):  # the process may have ended
-                for name in given:
+                for name in sources:
                     spark.catalog.dropTempView(name)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.connect.forms import ArrowRows, Form, SparkFormat
 from millstream.connect.port import SourcePort, SourceSlice
+from millstream.engine.input.readers.parquet_groups import within
 from millstream.model.types.schema import Schema
 from millstream.plan.plan import Plan
 
@@ -48,15 +48,5 @@ class _ReadByDriver:
         tables = [target.empty_table()]
         for path in form.paths:
             table = pq.ParquetFile(path).read(columns=names).select(names).rename_columns(target.names)
-            tables.append(_within(table, form.ranges).cast(target))
+            tables.append((table if form.ranges is None else table.filter(within(form.ranges))).cast(target))
         return ArrowRows(pa.concat_tables(tables))
-
-
-def _within(rows: pa.Table, ranges: Mapping[int, tuple[int, int]] | None) -> pa.Table:
-    """The rows within ranges of positions, by partition."""
-    if ranges is None:
-        return rows
-    part, pos, inside = pc.field("$part"), pc.field("$pos"), pc.scalar(False)
-    for partition, (start, end) in ranges.items():
-        inside |= (part == partition) & (pos >= start) & (pos < end)
-    return rows.filter(inside)

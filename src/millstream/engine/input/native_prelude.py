@@ -47,11 +47,11 @@ class NativeScan:
     now: Micros = 0
     """The epoch's processing time."""
 
-    def rows(self, given: pl.DataFrame) -> pl.DataFrame | None:
+    def rows(self, source_rows: pl.DataFrame) -> pl.DataFrame | None:
         """The columns of the scan, and the system columns, over rows with the columns of the source, ``$part``,
         ``$pos``, and ``$bad`` if some are errors. None if only Spark can compute them.
         """
-        rows = self._timed(given)
+        rows = self._timed(source_rows)
         system = [c for c in SYSTEM if c in rows.columns]
         if self.projections:
             found = projected(rows.filter(pl.col("$bad") == 0), self.projections, system)
@@ -156,10 +156,10 @@ def native_scan(source: PlannedSource, scan: Scan) -> NativeScan | None:
         options.processing_time,
         source.positions,
     )
-    given = source.schema.to_arrow()
-    if time is not None and (time not in given.names or given.field(time).type != TIMESTAMP):
+    schema = source.schema.to_arrow()
+    if time is not None and (time not in schema.names or schema.field(time).type != TIMESTAMP):
         return None
-    nothing = pa.schema([*given, ("$part", pa.int32()), ("$pos", pa.int64())]).empty_table()
+    nothing = pa.schema([*schema, ("$part", pa.int32()), ("$pos", pa.int64())]).empty_table()
     rows = found.rows(polars(nothing))
     wanted = polars(scan.types.empty_table()).schema
     return found if rows is not None and all(rows.schema[n] == t for n, t in wanted.items()) else None

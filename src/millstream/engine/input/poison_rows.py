@@ -1,8 +1,8 @@
 """Poison records: finds the positions of a slice's rows, reads a slice without some of them, and reports those as
 errors.
 
-A row is named by (``$part``, ``$pos``). For files, the position depends on how Spark splits them into tasks. Every read
-by position therefore uses a session that splits files the same way on any number of cores.
+A row is named by (``$part``, ``$pos``). For files that Spark reads, the position depends on how Spark splits them into
+tasks. Every read by position therefore uses a session that splits files the same way on any number of cores.
 """
 
 from __future__ import annotations
@@ -38,53 +38,58 @@ def steady(spark: SparkSession) -> SparkSession:
     return own
 
 
-def concerns(given: EpochInput, source: str) -> bool:
+def concerns(epoch_input: EpochInput, source: str) -> bool:
     """Whether rows of a source are left out."""
-    return given.only is not None or bool(given.without.get(source))
+    return epoch_input.only is not None or bool(epoch_input.without.get(source))
 
 
 def reading(
-    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, given: EpochInput
+    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, epoch_input: EpochInput
 ) -> SliceRead:
     """A slice without the rows that are left out."""
-    whole = read(spark, replace(stage, positions=True), port, part, given.now)
+    whole = read(spark, replace(stage, positions=True), port, part, epoch_input.now)
     frame = whole.frame
-    if given.only is not None:
-        frame = frame.where(_inside(given.only.get(stage.name, ())))
-    out = given.without.get(stage.name, ())
+    if epoch_input.only is not None:
+        frame = frame.where(_inside(epoch_input.only.get(stage.name, ())))
+    out = epoch_input.without.get(stage.name, ())
     if out:
         frame = frame.where(f"NOT ({_one_of(out)})")
     return SliceRead(frame, whole.scanned)
 
 
 def places(
-    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, given: EpochInput
+    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, epoch_input: EpochInput
 ) -> tuple[np.ndarray, np.ndarray]:
     """The partitions and positions of the good rows of a slice, in order."""
-    rows = reading(spark, stage, port, part, given).frame.where("`$bad` = 0").select("$part", "$pos").toArrow()
+    rows = reading(spark, stage, port, part, epoch_input).frame.where("`$bad` = 0").select("$part", "$pos").toArrow()
     rows = rows.sort_by([("$part", "ascending"), ("$pos", "ascending")])
     return rows["$part"].to_numpy(), rows["$pos"].to_numpy()
 
 
 def errors(
-    spark: SparkSession, stage: PlannedSource, port: SourcePort, part: SourceSlice, given: EpochInput, others: pa.Table
+    spark: SparkSession,
+    stage: PlannedSource,
+    port: SourcePort,
+    part: SourceSlice,
+    epoch_input: EpochInput,
+    others: pa.Table,
 ) -> pa.Table:
     """The rows for the error table: those of `others`, and the poison records, as far as they can be read."""
-    out = given.without[stage.name]
+    out = epoch_input.without[stage.name]
     try:
-        found = _looked_up(spark, stage, port, part, given.now, out)
+        found = _looked_up(spark, stage, port, part, epoch_input.now, out)
     except EngineLost:
         raise
     except MillstreamError:
         found = {}
     rows = [
         {
-            "epoch": given.number,
+            "epoch": epoch_input.number,
             "reason": reason,
             "raw": _readable(found.get(i, {}).get("raw")),
             "partition": found.get(i, {}).get("place", str(partition)),
             "offset": found.get(i, {}).get("position", position),
-            "seen_at": given.now,
+            "seen_at": epoch_input.now,
         }
         for i, (partition, position, reason) in enumerate(out)
     ]

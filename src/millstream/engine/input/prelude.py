@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from millstream.engine.input.python_batches import runner
 from millstream.errors import Unsupported
 from millstream.model.types.schema import ddl_type
+from millstream.model.types.unknown_column import missing_column
 from millstream.plan.parts import Batches, Explode, Lookup, Op, Project
 from millstream.plan.plan import PlannedSource, Scan
 from millstream.plan.rules.output_bounds import bounded
@@ -66,11 +67,8 @@ def mapped(frame: DataFrame, op: Batches, event_time: str | None = None) -> Data
 def _join(frame: DataFrame, op: Lookup, table: DataFrame) -> DataFrame:
     missing = [n for n in (*(c for _, c in op.on), *(f.name for f in op.columns)) if n not in table.columns]
     if missing:
-        raise Unsupported(
-            f"the table `{op.table}` has no column `{missing[0]}`",
-            detail="it has: " + ", ".join(table.columns),
-            hint="correct on=... or columns=... of enrich",
-        )
+        hint = "correct on=... or columns=... of enrich"
+        raise missing_column(Unsupported, f"the table `{op.table}`", missing[0], table.columns, hint=hint)
     wanted = [F.col(f"`{theirs}`").alias(f"$on{i}") for i, (_, theirs) in enumerate(op.on)]
     added = [F.col(f"`{f.name}`").cast(ddl_type(f.type)).alias(f.name) for f in op.columns if f.type is not None]
     small = F.broadcast(table.select(*wanted, *added))

@@ -125,7 +125,7 @@ def late(
     sql = {c.name: bounded(c.sql) for c in scan.columns}
     future = now + source.options.future_bound.micros
     kept = f"`$bad` = 0 AND `$ts` <= {future}L"
-    if not dropped and not assign.may_have_none(role.operator):
+    if not dropped and not role.operator.may_ignore_rows:
         kept += f" AND `$ts` < {role.watermark}L"  # no window over a later row has ended
     if feed.keep is not None and role.operator.filters_scan:
         kept += f" AND ({sql[feed.keep]})"

@@ -17,6 +17,7 @@ from millstream.engine.spark.errors import translated
 from millstream.engine.spark.frames import collected
 from millstream.errors import RunError, SourceUnreadable
 from millstream.model.types.schema import ddl_type
+from millstream.model.types.unknown_column import missing_column
 from millstream.plan.plan import PlannedSource
 
 
@@ -56,7 +57,7 @@ class Tap:
             raise RunError(
                 f"the tap of the source `{self._source.name}` stopped",
                 detail=str(error).splitlines()[0],
-                hint="what it had landed is kept; it goes on from there when the flow starts again",
+                hint="the records written so far are kept; it resumes from there when the flow restarts",
             )
 
     def close(self) -> None:
@@ -83,8 +84,10 @@ class Tap:
     def _check(self, frame: DataFrame) -> None:
         for name in self._source.schema.names:
             if name not in frame.columns:
-                raise SourceUnreadable(
-                    f"the Spark stream of `{self._source.name}` has no column `{name}`",
-                    detail="it has: " + ", ".join(frame.columns),
+                raise missing_column(
+                    SourceUnreadable,
+                    f"the Spark stream of `{self._source.name}`",
+                    name,
+                    frame.columns,
                     hint="correct the schema of the source",
                 )

@@ -58,9 +58,9 @@ def make_archive() -> Path:
         )
         if trained.returncode or not made.is_file():
             raise EngineFailed(
-                "Java has made no archive of its classes",
+                "Java has not created an archive of its classes",
                 detail=(trained.stderr or trained.stdout).strip()[-500:] or None,
-                hint="flows run without it; `millstream doctor` looks at Java",
+                hint="flows run without it; `millstream doctor` checks Java",
             )
         with made.open("rb") as file:
             os.fsync(file.fileno())

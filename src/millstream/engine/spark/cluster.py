@@ -1,7 +1,8 @@
 """What a session needs when its executors are other processes: addresses, the Python environment, and how many tasks
 run at once.
 
-The executors read and write the files of the home themselves, under the same absolute paths as this process.
+Executors read and write state themselves: in the home, under the same absolute path as this process, or in the place
+that `state` names.
 """
 
 from __future__ import annotations

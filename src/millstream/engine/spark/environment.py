@@ -1,8 +1,8 @@
 """The Python environment as one archive for executors: interpreter, standard library, and packages.
 
-Spark sends the archive to every executor and unpacks it in the executor's directory, so nothing has to be installed
-there but Java. The archive runs on machines with the same kind of processor and a system library that is not older.
-The Java part of Spark is not in it: master and workers have their own.
+Spark sends the archive to every executor and unpacks it in the executor's directory, so no Python has to be installed
+there. The archive runs on machines with the same processor architecture and a C library that is not older. It does not
+contain the Java part of Spark: master and workers have their own.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         or "errors.SourceMissing:" in text
     ):
         return SourceMissing(
-            f"a file that was to be read is gone: {_file(text)}",
+            f"a file to be read is missing: {_file(text)}",
             detail=where,
             hint="put it back: files of a source must stay until they are read",
         )
@@ -116,7 +116,7 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
         return MemoryExceeded(
             "an epoch brings more than 1 GiB of rows from Spark to this process at once",
             detail=where,
-            hint="let a view make fewer rows of one, or give sources a smaller max_rows",
+            hint="let views produce fewer rows per record, or give sources a smaller max_rows",
         )
     if condition.startswith("INVALID_DRIVER_MEMORY"):
         return EngineFailed("Spark cannot start with so little memory", detail=where, hint=_MORE_MEMORY)
@@ -128,18 +128,21 @@ def translate(error: Exception, log: Path | None) -> MillstreamError:
 
 
 def _of_task(text: str, where: str | None) -> MillstreamError | None:
-    """The error that a task has met in user code, or in the state of its flow."""
+    """The error that a task has met in user code, in the state of its flow, or in a file of a source."""
     if "UserCodeFailed:" in text or "millstream.errors.UserCodeFailed" in text:
         called = re.search(r"UserCodeFailed: ([^\n]+)", text)
         message = called[1] if called else "user code failed"
         return UserCodeFailed(message, detail=where, hint="fix the function and start again")
-    said = re.search(r"millstream\.errors\.(HomeDamaged|StorageFailed): ([^\n]+)((?:\n  [^\n]+)*)", text)
+    said = re.search(
+        r"millstream\.errors\.(HomeDamaged|StorageFailed|SourceUnreadable): ([^\n]+)((?:\n  [^\n]+)*)", text
+    )
     if said is None:
         return None
     more = [line.strip() for line in said[3].splitlines() if line.strip()]
     hint = next((m.removeprefix("hint: ") for m in more if m.startswith("hint: ")), None)
     detail = next((m for m in more if not m.startswith("hint: ")), None)
-    return {"HomeDamaged": HomeDamaged, "StorageFailed": StorageFailed}[said[1]](said[2], detail=detail, hint=hint)
+    kinds = {"HomeDamaged": HomeDamaged, "StorageFailed": StorageFailed, "SourceUnreadable": SourceUnreadable}
+    return kinds[said[1]](said[2], detail=detail, hint=hint)
 
 
 def _message(condition: str, text: str) -> str:

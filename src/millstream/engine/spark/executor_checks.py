@@ -1,4 +1,5 @@
-"""Checks of all executors at once: what is installed there, whether they reach the state, and what time they have.
+"""Checks all executors at once: what is installed there, whether they can reach the state, and what time their clocks
+show.
 
 One barrier job has as many tasks as run at the same time, so every executor gets one. The driver compares what they
 report with itself.
@@ -34,7 +35,7 @@ class ExecutorReport:
 
     host: str
     folder: str
-    """Its working directory, which tells the executors of one machine apart."""
+    """Its working directory, which distinguishes the executors of one machine."""
     user: str
     python: str
     java: str
@@ -105,11 +106,11 @@ def _facts(storage: Storage | None, name: str, number: int, java: str) -> dict[s
         began = time.perf_counter()
         try:
             if storage.map(name).to_pybytes() != _OF_DRIVER:
-                answer = "the file of the driver has another content here"
+                answer = "the driver's file has different contents here"
             storage.put(f"{name}-{number}", _OF_TASK)
             wrote = f"{name}-{number}"
         except FileNotFoundError:
-            answer = "the file that the driver has written is not there"
+            answer = "the file that the driver has written does not exist here"
         except (MillstreamError, OSError) as error:
             answer = str(error).splitlines()[0]
         answer = answer or f"{(time.perf_counter() - began) * 1000:.0f} ms"

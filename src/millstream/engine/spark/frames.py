@@ -57,14 +57,14 @@ def _nullable(kind: DataType) -> DataType:
     return kind
 
 
-def arrow_schema(frame: DataFrame, said: Mapping[str, str]) -> pa.Schema:
-    """The columns of a DataFrame as Arrow types. Refuses types that no column can have. `said` is the SQL of the
+def arrow_schema(frame: DataFrame, column_sql: Mapping[str, str]) -> pa.Schema:
+    """The columns of a DataFrame as Arrow types. Refuses types that no column can have. `column_sql` is the SQL of the
     columns.
     """
     for field in frame.schema.fields:
         found = next((t for t in _types(field.dataType) if isinstance(t, _MONTHS)), None)
         if found is not None:
-            shown = re.sub(r"`([A-Za-z_]\w*)`", r"\1", said.get(field.name, field.name))
+            shown = re.sub(r"`([A-Za-z_]\w*)`", r"\1", column_sql.get(field.name, field.name))
             raise Unsupported(
                 f"`{shown}` is an interval of years or months, which cannot be a column",
                 detail="its length depends on the calendar; columns have intervals of days to seconds",

@@ -7,6 +7,7 @@ interface only, unless its master is on another machine (`cluster.py`).
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import os
 import sys
@@ -35,7 +36,7 @@ rootLogger.appenderRef.file.ref = file
 appender.file.type = RollingFile
 appender.file.name = file
 appender.file.fileName = {path}
-appender.file.filePattern = {path}.%i
+appender.file.filePattern = {pattern}.%i
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 appender.file.policies.type = Policies
@@ -65,7 +66,7 @@ def settings(log: Path, memory: str, master: str | None = None) -> dict[str, str
                 "-XX:+UseParallelGC",  # scans are some 15 % faster than with G1, and the heap is small
                 "-XX:+ExitOnOutOfMemoryError",  # a thread that dies of it would leave its job waiting forever
                 *archive_options(),
-                f"-Dlog4j2.configurationFile=file:{log.with_suffix('.properties')}",
+                f"-Dlog4j2.configurationFile={_properties(log).absolute().as_uri()}",  # no space: options end there
             )
         ),
         "spark.ui.enabled": "false",
@@ -93,6 +94,16 @@ def settings(log: Path, memory: str, master: str | None = None) -> dict[str, str
     }
 
 
+def _properties(log: Path) -> Path:
+    return log.with_suffix(".properties")
+
+
+def log_settings(log: Path) -> str:
+    """The content of the file that makes Spark log to `log`, whatever characters its path has."""
+    path = json.dumps(str(log))[1:-1]  # a file of properties is Latin-1, with the escapes of JSON
+    return LOG4J.format(path=path, pattern=path.replace("%", "%%"))
+
+
 def start(log: Path, *, memory: str = "2g", master: str | None = None, extra: Mapping[str, str] | None = None) -> Any:
     """The session; starts it if there is none yet. Spark writes its own messages to `log`."""
     with _LOCK, translated(log):
@@ -105,7 +116,7 @@ def start(log: Path, *, memory: str = "2g", master: str | None = None, extra: Ma
             return _of_master(running, master)
         require_java()
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.with_suffix(".properties").write_text(LOG4J.format(path=log))
+        _properties(log).write_text(log_settings(log))
         chosen: dict[str, Any] = {**settings(log, memory, master), **(extra or {})}
         os.environ["PYSPARK_PYTHON"] = chosen["spark.pyspark.python"]
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -1,7 +1,7 @@
 """Aggregates over append-only changes of other operators: keeps one row of partials per key instead of all rows.
 
-Versions before 0.2 kept the rows. If a key that an epoch touches still has rows, they are combined into its partials
-and dropped. A home of an earlier version is thus migrated key by key, without recomputation.
+Earlier versions kept the rows. If a key that an epoch touches still has rows, they are combined into its partials and
+dropped. A home of an earlier version is thus migrated key by key, without recomputation.
 """
 
 from __future__ import annotations

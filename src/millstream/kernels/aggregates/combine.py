@@ -144,8 +144,7 @@ def _refuse_wrapping(spec: Aggregation, frame: pl.DataFrame, by: Sequence[str], 
         if not kind.is_integer() and not interval_sums.is_span(kind):
             continue
         numbers = interval_sums.micros(frame[column])
-        low, high = numbers.min(), numbers.max()
-        if low is None or max(-low, high) * len(frame) <= _SAFE:  # type: ignore[operator, type-var]
+        if sums_fit(numbers):
             continue
         totals = (
             frame.with_columns(numbers.alias(column))
@@ -157,6 +156,12 @@ def _refuse_wrapping(spec: Aggregation, frame: pl.DataFrame, by: Sequence[str], 
         )
         if totals.item() > 2**62:
             raise _left_bigint(spec, m)
+
+
+def sums_fit(numbers: pl.Series) -> bool:
+    """Whether no sum of these integers can leave the range that is kept, however they are grouped."""
+    low, high = numbers.min(), numbers.max()
+    return low is None or bool(max(-low, high) * len(numbers) <= _SAFE)  # type: ignore[operator, type-var]
 
 
 def _refuse_long_decimals(spec: Aggregation, m: Measure, frame: pl.DataFrame, by: Sequence[str], column: str) -> None:
@@ -326,7 +331,7 @@ def _pack(m: Measure, accumulator: Any) -> str:
     try:
         packed = orjson.dumps(accumulator, option=orjson.OPT_SERIALIZE_NUMPY)
         if orjson.loads(packed) != accumulator:
-            msg = "it would come back from JSON as something else"
+            msg = "JSON would change its value"
             raise TypeError(msg)
         return packed.decode()
     except TypeError as error:

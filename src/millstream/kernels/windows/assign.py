@@ -20,7 +20,6 @@ from millstream.model.windows.kinds import Calendar, CountWindow, Cumulating, Cu
 from millstream.model.windows.trigger import finishes
 from millstream.model.windows.window import Window
 from millstream.plan.operators.aggregates.aggregation import Aggregation
-from millstream.plan.operators.operator import Operator
 
 _TRUNCATE = {"day": "1d", "week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,14 +44,6 @@ def sliced(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
             return frame.with_columns(pl.lit(0, pl.Int64).alias("$s"))
         width, offset = window.slice.micros, window.offset.micros
     return frame.with_columns((pl.col("$s") - (pl.col("$s") - offset) % width).alias("$s"))
-
-
-def may_have_none(operator: Operator) -> bool:
-    """Whether a record may belong to no window at all."""
-    if not isinstance(operator, Aggregation):
-        return False
-    window = operator.window
-    return isinstance(window, Custom) or (isinstance(window, SessionWindow) and window.gap_by is not None)
 
 
 def last_end(spec: Aggregation, starts: np.ndarray) -> np.ndarray:

@@ -17,23 +17,13 @@ from millstream.kernels.windows import assign
 from millstream.kernels.windows.firing import answers, result_rows
 from millstream.kernels.windows.panes import identity
 from millstream.model.reserved import OP
-from millstream.model.windows.accumulation import Accumulation
-from millstream.model.windows.kinds import CountWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.operators.operator import Operator
 
 
 def check(operator: Operator, view: str) -> Aggregation:
     """Refuse operators whose late records cannot be replayed."""
-    why = None
-    if not operator.reads_scans:
-        why = "it is computed from the changes of another operator, whose windows have expired"
-    elif not isinstance(operator, Aggregation):
-        why = "its rows were emitted in order, and late rows cannot be inserted between them"
-    elif operator.windowing.merges or isinstance(operator.window, CountWindow):
-        why = f"a late record may change the borders of its windows ({operator.window})"
-    elif operator.windowing.accumulation is Accumulation.DISCARDING:
-        why = "a discarding view shows the records since its last pane only"
+    why = operator.replay_refusal
     if why is not None:
         raise Unsupported(
             f"the late records of `{view}` cannot be replayed",

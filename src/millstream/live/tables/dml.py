@@ -69,7 +69,7 @@ def insert(deployment: Deployment, statement: Insert, session: Session) -> Answe
     if name is None:
         raise DefinitionError(
             f"`{statement.target}` is a {KIND_OF[type(entry)]}: rows cannot be inserted into it",  # type: ignore[index]
-            hint="a table, or a source over LOG(...), takes rows",
+            hint="a table, or a source over LOG(...), accepts rows",
         )
     topic = deployment.home.log.topic(name)
     if statement.query is not None:

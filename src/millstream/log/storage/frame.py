@@ -115,7 +115,7 @@ def read_header(disk: Disk, path: Path, topic: str, partition: int, base: int) -
         raise damaged(path, 0, "its header does not match its checksum")
     header: dict[str, Any] = orjson.loads(body)
     if (header["topic"], header["partition"], header["base"]) != (topic, partition, base):
-        raise damaged(path, 0, "it belongs to another topic, partition or place")
+        raise damaged(path, 0, "it belongs to another topic, partition or position")
     marks = [Mark(*m) for m in header["producers"]]
     return Header(topic, partition, base, header["time"], {m.producer: m for m in marks}), _FILE.size + length
 

@@ -93,7 +93,7 @@ def open_segment(disk: Disk, folder: Path, name: SegmentName, owner: Owner) -> p
     about = file.schema_arrow.metadata or {}
     labels = [about.get(f"millstream.{k}".encode(), b"").decode() for k in ("topic", "partition", "offsets")]
     if labels != [owner.topic, str(owner.partition), f"{name.base}-{name.end}"]:
-        raise damaged(path, 0, "it belongs to another topic, partition or place")
+        raise damaged(path, 0, "it belongs to another topic, partition or position")
     if file.metadata.num_rows != name.end - name.base:
         raise damaged(path, 0, f"it has {file.metadata.num_rows:,} rows where its name says {name.end - name.base:,}")
     return file

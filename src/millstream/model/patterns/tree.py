@@ -110,28 +110,25 @@ def unwanted(part: Part) -> tuple[str, ...]:
 
 def may_be_empty(part: Part) -> bool:
     """Whether a part can match without any row of a variable."""
-    if isinstance(part, Variable):
-        return False
-    if isinstance(part, Sequence):
-        return all(map(may_be_empty, part.parts))
-    if isinstance(part, Choice):
-        return any(map(may_be_empty, part.parts))
-    if isinstance(part, Repeat):
-        return part.least == 0 or may_be_empty(part.part)
-    return may_be_empty(part.part) if isinstance(part, Excluded) else True
+    return _matches_without(part, (Variable,))
 
 
 def takes_nothing(part: Part) -> bool:
     """Whether a part can match without any row at all, including gaps."""
-    if isinstance(part, Gap):
+    return _matches_without(part, (Variable, Gap))
+
+
+def _matches_without(part: Part, kinds: tuple[type, ...]) -> bool:
+    """Whether a part can match without any of these kinds of parts."""
+    if isinstance(part, kinds):
         return False
     if isinstance(part, Sequence):
-        return all(map(takes_nothing, part.parts))
+        return all(_matches_without(p, kinds) for p in part.parts)
     if isinstance(part, Choice):
-        return any(map(takes_nothing, part.parts))
+        return any(_matches_without(p, kinds) for p in part.parts)
     if isinstance(part, Repeat):
-        return part.least == 0 or takes_nothing(part.part)
-    return takes_nothing(part.part) if isinstance(part, Excluded) else not isinstance(part, Variable)
+        return part.least == 0 or _matches_without(part.part, kinds)
+    return _matches_without(part.part, kinds) if isinstance(part, Excluded) else True
 
 
 def size(part: Part) -> int:

@@ -63,7 +63,7 @@ def deduplicated(stream: Stream, columns: tuple[str, ...], keep: str, within: Du
     time = nearest(stream.step, certain=False)
     if time is None:
         raise Unsupported(
-            "deduplicate needs an event time to tell which row is the first",
+            "deduplicate needs an event time to determine which row is first",
             hint="declare it: flow.source(..., event_time='ts'); or use .distinct() or .top(1, ...)",
             origin=here(),
         )

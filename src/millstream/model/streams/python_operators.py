@@ -246,7 +246,7 @@ class KeyedOperators:
         times = sorted(times_of(step, certain=False).items(), key=lambda c: c[1])
         if required and not any(time in (None, n) for n, _ in times):
             raise DefinitionError(
-                "there is no event time here to go by" if time is None else f"`{time}` is not the event time here",
+                "there is no event time here" if time is None else f"`{time}` is not the event time here",
                 hint="declare it: flow.source(..., event_time='ts'), and keep that column",
                 origin=here(),
             )
@@ -262,7 +262,7 @@ def _without_maps(schema: str | Schema) -> Schema:
     for field in parsed:
         if field.type is not None and pa.types.is_map(field.type):
             raise SchemaError(
-                f"the column `{field.name}` is a MAP, which Python operators cannot give",
+                f"the column `{field.name}` is a MAP, which Python operators cannot return",
                 hint="use ARRAY<STRUCT<key: ..., value: ...>>",
                 origin=here(),
             )

@@ -1,11 +1,14 @@
-"""The error for a name that is not a column."""
+"""The errors for a name that is not a column: of a statement or program, and of data that should have it."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from typing import TypeVar
 
-from millstream.errors import Origin, SchemaError
+from millstream.errors import MillstreamError, Origin, SchemaError
+
+Error = TypeVar("Error", bound=MillstreamError)
 
 
 def unknown_column(
@@ -19,11 +22,27 @@ def unknown_column(
     """
     close = similar_column(name, names)
     return SchemaError(
-        f"there is no column `{name}`" + (f" in `{of}`" if of else ""),
+        no_column(name, of),
         detail="there are: " + ", ".join(names),
         hint=hint or (f"did you mean `{close}`?" if close is not None else None),
         origin=origin,
     )
+
+
+def no_column(name: str, of: str = "") -> str:
+    """The message that there is no such column."""
+    return f"there is no column `{name}`" + (f" in `{of}`" if of else "")
+
+
+def missing_column(
+    kind: type[Error], relation: str, name: str, names: Sequence[str], *, hint: str | None = None
+) -> Error:
+    """The error for a declared column that the data does not have. `relation` says where it was expected.
+
+    >>> missing_column(SchemaError, "the topic `bids`", "price", ["auction"]).message
+    'the topic `bids` has no column `price`'
+    """
+    return kind(f"{relation} has no column `{name}`", detail="it has: " + ", ".join(names), hint=hint)
 
 
 def similar_column(name: str, names: Sequence[str]) -> str | None:

@@ -14,7 +14,6 @@ from millstream.model.types.duration import Duration
 from millstream.plan.explain.node import Node, named, plain, shown_name
 from millstream.plan.explain.operator_node import PlanNames, operator_node, placed, state, take_nodes
 from millstream.plan.lowering.native_subset import is_native_scan
-from millstream.plan.operators.aggregates.aggregation import ORDERED, Aggregation
 from millstream.plan.operators.operator import Operator, view_of
 from millstream.plan.parts import Batches, Explode, Feed, Lookup, Op, Project
 from millstream.plan.plan import Plan, PlannedSource, PlannedView, Scan
@@ -97,13 +96,7 @@ def _positions(plan: Plan, source: PlannedSource) -> str:
     if not source.positions:
         return "not needed"
     operators = [(view_of(v.name), v.operator) for v in plan.views if source.name in v.operator.sources]
-    ordered = [
-        f"{name}.{m.name}"
-        for name, o in operators
-        if isinstance(o, Aggregation)
-        for m in o.measures
-        if m.kind in ORDERED
-    ]
+    ordered = [f"{name}.{column}" for name, o in operators for column in o.ordered_columns]
     kept = [name for name, o in operators if o.reads_scans and o.keyed_scan and o.needs_positions]
     held = [name for name, o in operators if o.appends and o.stateful]
     return f"rows carry them: {', '.join(ordered or kept or held)} depends on the order of rows"

@@ -84,8 +84,9 @@ class StatefulLowering:
         for take in (t for s in sides for t in s.takes if not t.ops):
             at = next(i for i, v in enumerate(self.scans.views) if v.name == take.view)
             view = self.scans.views[at]
-            if isinstance(view.operator, OrderedMerge) and set(keys) <= set(view.operator.rows):
-                self.scans.views[at] = replace(view, operator=replace(view.operator, keys=keys))
+            placed = view.operator.placed_by(keys)
+            if placed is not view.operator:
+                self.scans.views[at] = replace(view, operator=placed)
 
     def _is_table(self, view: str) -> bool:
         operator = self._view(view).operator

@@ -174,6 +174,18 @@ class Operator:
         return False
 
     @property
+    def may_ignore_rows(self) -> bool:
+        """Whether a row of a scan may belong to none of its results, whatever its time."""
+        return False
+
+    @property
+    def replay_refusal(self) -> str | None:
+        """Why late rows cannot be replayed into its results; None if they can."""
+        if self.reads_scans:
+            return "its rows were emitted in order, and late rows cannot be inserted between them"
+        return "it is computed from the changes of another operator, whose windows have expired"
+
+    @property
     def follows(self) -> str | None:
         """The stored table whose rows it follows."""
         return None
@@ -182,6 +194,11 @@ class Operator:
     def needs_positions(self) -> bool:
         """Whether its result depends on the order of rows, so that they must carry their position."""
         return False
+
+    @property
+    def ordered_columns(self) -> tuple[str, ...]:
+        """The columns of its results that depend on the order of rows, if it is known which."""
+        return ()
 
     @property
     def fractions(self) -> tuple[float, ...]:
@@ -231,6 +248,11 @@ class Operator:
     def orders_rows(self) -> tuple[str, ...]:
         """The columns of its rows that give their order, wherever they were computed."""
         return ()
+
+    def placed_by(self, keys: tuple[str, ...]) -> Operator:
+        """Itself, or a copy whose rows wait in the shard of these keys, where the operator downstream takes them."""
+        del keys
+        return self
 
     # ---- results
 
@@ -293,14 +315,14 @@ class Operator:
     # ---- types
 
     def bind_scans(self, types: ScanTypes, *, retract: bool) -> Bound:
-        """An operator over scans with its types, from those of the columns of the scans. `retract` asks for changes
+        """An operator over scans with its types, from those of the columns of the scans. `retract` requests changes
         that carry the old row.
         """
         raise NotImplementedError
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """A copy with the types it needs, and the types of the columns that it adds, from the types of its inputs."""
-        del known
+        del input_types
         return self, {}
 
     # ---- EXPLAIN

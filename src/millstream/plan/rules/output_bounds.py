@@ -45,7 +45,7 @@ def bounded(sql: str) -> str:
         return str(tree.this.sql(dialect="spark", comments=False))
     except RecursionError:
         raise Unsupported(
-            "too many nested functions that can make large values",
+            "too many nested functions that can produce large values",
             detail=", ".join(sorted({f.lower() for f in _CALLS.findall(sql)})),
             hint="split the expression: a view can read from another view",
         ) from None

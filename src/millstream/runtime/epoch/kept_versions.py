@@ -1,7 +1,7 @@
-"""Which state files may go: those that no kept version names.
+"""Which state files may be removed: those that no kept version names.
 
-The versions of the last epochs stay, so that a flow whose store is put back a little finds its state, and so that a
-version can be copied while the flow goes on. A process that has a file mapped keeps its contents when it is removed.
+The versions of the last epochs are kept, so that the state for a slightly older store still exists, and so that a
+version can be copied while the flow runs. A process that has mapped a file can still read it after it is removed.
 """
 
 from __future__ import annotations

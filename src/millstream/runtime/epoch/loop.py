@@ -251,8 +251,8 @@ class FlowLoop:
 
     @contextmanager
     def _dropped_if_replay(self, record: EpochRecord) -> Iterator[None]:
-        """Drop the record of a replay that fails: it was asked for once, and must not hold up the flow. Nothing of it
-        has left the engine.
+        """Drop the record of a replay that fails: it was requested once, and must not block the flow. None of its
+        output has left the engine.
         """
         try:
             yield

@@ -110,6 +110,6 @@ def _exceeded(flow: str, limit: int) -> MemoryExceeded:
     return MemoryExceeded(
         f"an epoch of the flow `{flow}` needs more than {format_bytes(limit)} of memory",
         detail="it was not committed, and nothing is lost",
-        hint="make fewer rows of one row in views, or set a smaller max_rows on sources; "
+        hint="let views produce fewer rows per record, or set a smaller max_rows on sources; "
         f"{FLOW_MEMORY.variable}=8GB sets the limit",
     )

@@ -206,7 +206,9 @@ class Outbox:
         self._sinks[name][1].confirm(epoch_of(path.name), changes, digest=digest)
 
     def _publish(self, path: Path, manifest: PartsManifest, table: pa.Table) -> None:
-        """Let a sink publish the parts of an epoch. Those of an earlier generation may be gone: nobody expects them."""
+        """Let a sink publish the parts of an epoch. Those of an earlier generation may be missing: they are not
+        needed.
+        """
         number, name = epoch_of(path.name), sink_of(path.name)
         port = self._with_parts().get(name)
         if port is None:

@@ -8,7 +8,7 @@ mapped rows, and for one whose filtered rows were not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from millstream.clock import Micros
@@ -84,8 +84,3 @@ def _view(progress: Progress, name: str, waiting: Mapping[str, int | None]) -> d
         "pending": pending,
         "balanced": None if filtered is None else good == applied + late + filtered,
     }
-
-
-def unbalanced(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The rows of an account that do not add up."""
-    return (row for row in rows if row["balanced"] is False)

@@ -116,7 +116,7 @@ def of_records(flow: str, last: EpochRow | None, book: RecordBook) -> Iterator[P
     if newest > number + 1 or (newest == number + 1 and done):
         error = RecoveryFailed(
             f"the store knows the flow `{flow}` up to epoch {number}, but there are records up to {newest}",
-            detail="the store is older than the records beside it, as after restoring only one of them",
+            detail="the store is older than the epoch records, as after restoring only one of the two",
             hint=HINT,
         )
         yield Problem(AHEAD, error, str(newest))

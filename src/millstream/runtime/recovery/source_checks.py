@@ -37,7 +37,7 @@ def cannot_begin(home: Path, flow: str, last: EpochRow | None) -> str | None:
     for name in sorted(names | set(kinds)):
         kind = kinds.get(name) or ("files" if has_ledger(root, name) else "")
         if not kind:
-            return f"nothing is known of the source `{name}`"
+            return f"nothing is known about the source `{name}`"
         checks = offline_checks(kind)
         reason = None if checks is None else checks.cannot_begin(_place(home, root, name, kind))
         if reason is not None:

@@ -38,7 +38,7 @@ LEASE_SECONDS = 5.0
 """The time without a heartbeat after which an owner counts as frozen."""
 BEAT_SECONDS = 1.0
 WATCH_SECONDS = 2.0
-"""The longest time for which a heartbeat must also be observed to stand still before its owner is killed."""
+"""The longest time for which a heartbeat must also be observed to be silent before its owner is killed."""
 POLL_SECONDS = 0.05
 END_SECONDS = 30.0
 

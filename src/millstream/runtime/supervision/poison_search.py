@@ -33,7 +33,7 @@ class Searchable(Protocol):
     """What the search requires of an engine in addition to running epochs."""
 
     def run(self, version: Version, epoch_input: Any) -> Any:
-        """Run an epoch with ``given.only`` of its records, and without those in ``given.without``."""
+        """Run an epoch. Its input may name the `only` records to read, and records to leave out (`without`)."""
         ...
 
     def places(self, epoch_input: Any) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
@@ -137,7 +137,7 @@ class _Search:
     def all(self, error: MillstreamError) -> list[Culprit]:
         """Return all records that fail alone; the epoch as a whole fails with `error`."""
         if self._fails(0, 0) is not None:
-            raise self._as_a_whole(error, "the epoch fails also without any record")
+            raise self._as_a_whole(error, "the epoch fails even without any record")
         rows = len(self._rows)
         probes = np.linspace(0, rows - 1, PROBES).astype(int).tolist()
         if rows > PROBES and all(self._fails(i, i + 1) for i in probes):

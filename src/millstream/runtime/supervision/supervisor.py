@@ -79,7 +79,7 @@ class Then(Enum):
     """What follows a failure."""
 
     AGAIN = "start again"
-    SEARCH = "search the epoch for poison records, and go on"
+    SEARCH = "search the epoch for poison records, and continue"
     FAIL = "end"
     CRASH_LOOP = "end: it has failed too often"
 

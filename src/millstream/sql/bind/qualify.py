@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from millstream.errors import DefinitionError, Unsupported
 from millstream.model.steps.event_times import conjuncts
+from millstream.sql.bind.result_columns import numbered
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations.relation import Relation, swap
 
@@ -106,16 +107,8 @@ def _distinct_on(query: _Query, node: exp.Select, items: Items) -> exp.Expr | No
 
 def _numbered(query: _Query, node: exp.Expr, items: Items) -> exp.Expr:
     """Resolves a number to the output column at that position."""
-    if not isinstance(node, exp.Literal) or node.is_string:
-        return node.copy()
-    number = plain_value(node)
-    if not isinstance(number, int) or not 1 <= number <= len(items):
-        raise DefinitionError(
-            f"column {node.this}: the result has no column with this number; it has {len(items)}",
-            hint="name the column, or count from 1",
-            origin=query.text.of_node(node),
-        )
-    return items[number - 1][1].copy()
+    item = numbered(query.text, node, items, "column")
+    return node.copy() if item is None else item[1].copy()
 
 
 def kept(

@@ -15,6 +15,7 @@ from millstream.model.steps.event_times import conjuncts
 from millstream.sql.bind import offset_and_ties, qualify, stars, window_function
 from millstream.sql.bind.grouping import aggregates
 from millstream.sql.bind.grouping.group_by import grouped
+from millstream.sql.bind.result_columns import numbered
 from millstream.sql.parse.text import plain_value
 from millstream.sql.relations import constant, from_items, pattern, windows
 from millstream.sql.relations import join as pairs
@@ -373,13 +374,8 @@ def _top(relation: Relation, keys: list[Expr], most: int, by: list[str], rank: s
 
 
 def _ordered(relation: Relation, query: _Query, order: exp.Expr) -> str:
-    inner = order.this if isinstance(order, exp.Ordered) else order
-    down = isinstance(order, exp.Ordered) and bool(order.args.get("desc"))
-    first = not down
-    if isinstance(order, exp.Ordered) and order.args.get("nulls_first") is not None:
-        first = bool(order.args["nulls_first"])
-    order_sql = relation.expr(query.text, inner).spark()
-    return f"{order_sql} {'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+    key = window_function.order_of(query, relation, order)
+    return f"{key.by.spark()} {'DESC' if key.descending else 'ASC'} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
 
 
 def _projected(
@@ -434,18 +430,11 @@ def _first_rows(query: _Query, relation: Relation, node: exp.Select, outer: Oute
 
 def _spelled(query: _Query, relation: Relation, order: exp.Expr) -> exp.Expr:
     """Resolves a column number in ORDER BY to that column."""
-    inner = order.this
-    if not isinstance(inner, exp.Literal) or inner.is_string:
+    name = numbered(query.text, order.this, relation.names, "ORDER BY", part=order)
+    if name is None:
         return order
-    number = plain_value(inner)
-    if not isinstance(number, int) or not 1 <= number <= len(relation.names):
-        raise DefinitionError(
-            f"ORDER BY {inner.this}: the result has no column with this number; it has {len(relation.names)}",
-            hint="name the column, or count from 1",
-            origin=query.text.of_node(order),
-        )
     spelled = order.copy()
-    spelled.set("this", exp.column(relation.names[number - 1]))
+    spelled.set("this", exp.column(name))
     return spelled
 
 

@@ -10,6 +10,7 @@ from sqlglot.tokens import Token  # type: ignore[attr-defined]
 
 from millstream.errors import DefinitionError, StatementRefused, Unsupported
 from millstream.sql.parse import queries
+from millstream.sql.parse.connector_call import column_names
 from millstream.sql.parse.cursor import Cursor
 from millstream.sql.parse.script import StatementText
 from millstream.sql.parse.statement_values import (
@@ -67,7 +68,7 @@ def on_conflict(c: Cursor, expression: _Expression) -> OnConflict | None:
             _refuse(c, "ON CONFLICT ON CONSTRAINT is not supported", "name the key columns: ON CONFLICT (id)")
         if c.peek("("):
             inner = c.bracketed()
-            columns = tuple(_names(inner))
+            columns = tuple(column_names(inner))
         if c.peek("WHERE"):
             _refuse(c, "a condition before DO is not supported", "a key has no condition: ON CONFLICT (id) DO ...")
         c.expect("DO", hint="ON CONFLICT (id) DO NOTHING, or DO UPDATE SET column = value")
@@ -389,7 +390,7 @@ def copy(c: Cursor) -> Copy:
         )
     c.accept("INTO")
     table = c.name("table")
-    columns = tuple(_names(c.bracketed())) if c.peek("(") else ()
+    columns = tuple(column_names(c.bracketed())) if c.peek("(") else ()
     if c.peek("TO"):
         _refuse(c, "COPY ... TO is not supported", "CREATE SINK name FROM view INTO FILES('folder', format = 'csv')")
     c.expect("FROM", hint=f"COPY {table} FROM 'file.csv' (FORMAT csv, HEADER)")
@@ -418,14 +419,6 @@ def copy(c: Cursor) -> Copy:
                 c.at -= 1
                 c.fail("this is not expected here", hint=f"COPY {table} FROM '{path}' (FORMAT csv, HEADER)")
     return Copy(c.piece, table, columns, path, options)
-
-
-def _names(c: Cursor) -> list[str]:
-    names = [c.name("column")]
-    while c.accept(","):
-        names.append(c.name("column"))
-    c.finish()
-    return names
 
 
 def _refuse(c: Cursor, message: str, hint: str) -> NoReturn:

@@ -55,31 +55,9 @@ FIRST = ("SELECT", "CREATE", "INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE", "C
          "DESCRIBE", "SHOW", "DROP", "PAUSE", "RESUME", "SET", "WITH", "VALUES")  # fmt: skip
 
 
-class _Any:
-    """Holds every name: functions that are not known here may be known where the statement runs."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
-ANY = _Any()
-
-
 def read(text: Text, *, functions: Container[str] = ()) -> list[Statement]:
     """The statements of a text. The first mistake is raised."""
     return [statement(p, functions=functions) for p in split(text)]
-
-
-def mistakes(text: Text) -> tuple[list[Statement], list[MillstreamError]]:
-    """The statements of a text that can be read, and what is wrong with the others."""
-    statements: list[Statement] = []
-    wrong: list[MillstreamError] = []
-    for piece in split(text):
-        try:
-            statements.append(statement(piece, functions=ANY))
-        except MillstreamError as error:
-            wrong.append(error)
-    return statements, wrong
 
 
 def statement(piece: StatementText, *, functions: Container[str] = (), kept: bool = False) -> Statement:
@@ -187,7 +165,7 @@ class _Reading:
             if required is not None and not self.kept:
                 raise Unsupported(
                     f"NOT NULL of `{required}` is not supported: only the event time of a source can have it",
-                    hint=f"leave it out, and let views take the records that match: WHERE {required} IS NOT NULL",
+                    hint=f"leave it out, and let views select the records that match: WHERE {required} IS NOT NULL",
                     origin=c.text.of_token(self.piece.tokens[0]),
                 )
         c.expect("FROM", hint="FROM FILES('data/bids', format = 'json'), LOG('topic') or GENERATOR('nexmark', 'bid')")
@@ -345,7 +323,7 @@ class _Reading:
         self.cursor.at = self.cursor.end
         return statement
 
-    # ------------------------------------------------------------ questions and orders
+    # ------------------------------------------------------------ queries and commands
 
     def _subscribe(self) -> Statement:
         c = self.cursor
@@ -449,7 +427,7 @@ class _Reading:
         if spelling.count("<") + spelling.count("(") > _DEEPEST_TYPE:
             c.fail(f"the type of {what} has more than {_DEEPEST_TYPE} brackets")
         try:
-            sqlglot.parse_one(spelling, into=exp.DataType, dialect="spark")  # a type, and nothing behind it
+            sqlglot.parse_one(spelling, into=exp.DataType, dialect="spark")  # a type, and nothing after it
             spelling = without_lengths(spelling) if self.kept else spelling
             (field,) = Schema.parse(f"x {spelling}")
         except Unsupported as error:

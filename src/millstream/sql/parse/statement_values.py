@@ -1,4 +1,4 @@
-"""Statements as values, with their positions in the text. `grammar.py` parses them; a session executes them."""
+"""Statements as values, with positions in the text. `statement_parser.py` parses them; a session executes them."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def tokens(text: Text) -> list[Token]:
             result += part if plain else _merged(text, part)
     except OverflowError:
         raise DefinitionError(
-            f"the text is longer than {LONGEST:,} characters, besides rows of plain values", hint=_LOADED
+            f"the text is longer than {LONGEST:,} characters, not counting rows of plain values", hint=_LOADED
         ) from None
     except (SqlglotError, ValueError, RecursionError) as error:
         raise DefinitionError(

@@ -16,7 +16,7 @@ from functools import lru_cache
 import sqlglot
 from sqlglot import exp
 
-from millstream.errors import QueryError, StatementRefused, ViewNotFound
+from millstream.errors import QueryError, StatementRefused, Unsupported, ViewNotFound
 from millstream.model.functions import AGGREGATE, SCALAR
 from millstream.sql.bind import pivot
 from millstream.sql.dialects.function_names import in_spark, instead_of
@@ -70,8 +70,16 @@ def translate(sql: str, tables: Mapping[str, Sequence[str]]) -> str:
     return read_query(sql, tables).sql
 
 
-def read_query(sql: str, tables: Mapping[str, Sequence[str]]) -> StoreQuery:
-    """The query in DuckDB's SQL, and where to run it; rejects everything but a SELECT over `tables`."""
+DIALECTS = frozenset({"duckdb"})
+"""The dialects that queries can be written in for a store."""
+
+
+def read_query(sql: str, tables: Mapping[str, Sequence[str]], *, dialect: str = "duckdb") -> StoreQuery:
+    """The query in the dialect of a store, and where to run it; rejects everything but a SELECT over `tables`."""
+    if dialect not in DIALECTS:
+        raise Unsupported(
+            f"a store that is queried in {dialect}", hint="queries are written for: " + ", ".join(DIALECTS)
+        )
     known = _known_queries(tuple((name, tuple(columns)) for name, columns in tables.items()))
     query = known.get(sql)
     if query is None:

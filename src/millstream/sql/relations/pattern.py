@@ -70,7 +70,7 @@ def recognized(query: _Query, relation: Relation, node: exp.Select, clause: exp.
         place = min((n.meta["start"] for n in join.walk() if "start" in n.meta), default=end)
         if place < start:
             raise Unsupported(
-                "MATCH_RECOGNIZE behind a JOIN",
+                "MATCH_RECOGNIZE after a JOIN",
                 hint="make a subquery of one of them: FROM (SELECT ... FROM a JOIN b ON ...) MATCH_RECOGNIZE (...)",
                 origin=text.origin(start, start + len(NAME) - 1),
             )

@@ -226,7 +226,7 @@ def check_over_no_rows(query: _Query, measures: Mapping[str, Aggregate], node: e
     """Reject aggregates whose result over no rows is known only to their own code."""
     if any(m.kind == "user" for m in measures.values()):
         raise Unsupported(
-            "an aggregate of your own in a correlated subquery",
+            "a user-defined aggregate in a correlated subquery",
             hint="group by these columns in FROM, and join",
             origin=query.text.of_node(node),
         )

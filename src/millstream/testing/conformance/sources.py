@@ -194,7 +194,7 @@ class SourceConformance:
                     mine.append(source.head(NOW))
                     source.pending({}, NOW)
                     source.describe()
-            except BaseException as error:  # noqa: BLE001 - told by the test
+            except BaseException as error:  # noqa: BLE001 - reported by the test
                 failures.append(error)
 
         threads = [threading.Thread(target=look, args=(mine,)) for mine in heads]

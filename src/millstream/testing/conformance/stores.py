@@ -19,6 +19,7 @@ from millstream.clock import BEGINNING
 from millstream.errors import IncompatibleChange, LeaseLost, MillstreamError, RecoveryFailed
 from millstream.model.change_op import ChangeOp
 from millstream.model.dead_letters import ERRORS, LATE
+from millstream.sql.query.store_query import DIALECTS
 from millstream.store.port import EpochCommit, EpochRow, Store, ViewSpec, WriterState
 
 FLOW = "f"
@@ -164,7 +165,7 @@ class StoreConformance:
                 while not done.is_set():
                     row = store.query(sql).to_pylist()[0]
                     pairs.append((row["a"], row["b"]))
-            except BaseException as error:  # noqa: BLE001 - told by the test
+            except BaseException as error:  # noqa: BLE001 - reported by the test
                 failures.append(error)
 
         threads = [threading.Thread(target=look) for _ in range(2)]
@@ -194,10 +195,10 @@ class StoreConformance:
             store.query("SELECT * FROM wanted")
         store.close()
 
-    def test_the_dialect_is_one_that_sql_can_be_written_in(self, tmp_path: Path) -> None:
+    def test_the_dialect_is_one_that_queries_are_written_in(self, tmp_path: Path) -> None:
         """`sql/query/` generates it."""
         store = self.open(tmp_path)
-        assert sqlglot.Dialect.get_or_raise(store.dialect) is not None
+        assert store.dialect in DIALECTS and sqlglot.Dialect.get_or_raise(store.dialect) is not None
         store.close()
 
     # ------------------------------------------------------------ tables and files
@@ -216,6 +217,51 @@ class StoreConformance:
         assert again.writer_state("items", "w") == WriterState("w", 7, b"keys")
         again.forget_table("items")
         assert not again.table_versions() and again.writer_state("items", "w").epoch == -1
+        again.close()
+
+    # ------------------------------------------------------------ flows, views and the catalog
+
+    def test_flows_and_views_are_listed_and_forgotten(self, tmp_path: Path) -> None:
+        """Also after a restart. A forgotten flow leaves a generation behind."""
+        store, token = self._begun(tmp_path)
+        rows = changes(SEEN, (ChangeOp.INSERT, 1), (ChangeOp.INSERT, 2))
+        store.commit(epoch(1, token, changes={"seen": rows}))
+        store.close()
+        again = self.open(tmp_path)
+        assert again.flows() == [FLOW] and again.fingerprints(FLOW) == {"totals": "v1", "seen": "v2"}
+        listed = {v["view"]: (v["flow"], v["rows"], v["late"]) for v in again.views()}
+        assert listed == {"totals": (FLOW, 0, 0), "seen": (FLOW, 2, 0)}
+        assert again.flow_of_view("SEEN") == again.flow_of_view("totals$late") == FLOW
+        assert again.flow_of_view("nothing") is None
+        again.forget_view("Seen", FLOW)
+        assert set(again.tables()) & {"seen", "totals"} == {"totals"} and again.members(FLOW) == {"totals"}
+        before = again.generation(FLOW)
+        again.forget_flow(FLOW)
+        assert again.flows() == [] and again.views() == [] and again.last(FLOW) is None
+        assert again.generation(FLOW) > before
+        again.close()
+
+    def test_failures_are_kept_until_the_flow_runs_again(self, tmp_path: Path) -> None:
+        """Also after a restart."""
+        store, _ = self._begun(tmp_path)
+        assert store.failures() == {}
+        store.note_failure(FLOW, "failed: no such file")
+        store.close()
+        again = self.open(tmp_path)
+        assert again.failures() == {FLOW: "failed: no such file"}
+        again.note_failure(FLOW, None)
+        assert again.failures() == {}
+        again.close()
+
+    def test_the_last_catalog_is_kept(self, tmp_path: Path) -> None:
+        """Also after a restart."""
+        store = self.open(tmp_path)
+        assert store.kept_catalog() is None
+        for content in (b"one", b"two \xff"):
+            store.keep_catalog(content)
+        store.close()
+        again = self.open(tmp_path)
+        assert again.kept_catalog() == b"two \xff"
         again.close()
 
     def test_a_copy_is_as_of_one_epoch(self, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from millstream.clock import EARLIEST, LATEST
-from millstream.connect.port import NO_TIME, OUT_OF_RANGE
+from millstream.connect.port import MISTYPED, NO_TIME, OUT_OF_RANGE, UNPARSABLE
 from millstream.model.types.schema import Schema, ddl_type
 from millstream.plan.plan import PlannedSource
 from millstream.plan.rules.output_bounds import bounded
@@ -100,6 +100,37 @@ class FormRead:
                 others |= {"$block": self.block or "0L", "$line": self.line or self.position}
             others["$raw"] = self.raw or "CAST(NULL AS STRING)"
         return selected(self.frame, wanted.stage, wanted.now, self.bad, others, wanted.columns)
+
+
+def lines_read(
+    frame: DataFrame,
+    nothing: str,
+    *,
+    part: str = "`$part`",
+    position: str = "`$pos`",
+    doubtful: Callable[[], FormRead | None] | None = None,
+) -> FormRead:
+    """Lines of files after Spark's parser. ``$wrong`` is the cause of an error that the reader has found, and ``$raw``
+    its text; `nothing` is Spark SQL for whether the parser has read no column of a line.
+    """
+    return FormRead(
+        frame,
+        f"IF(`$wrong` <> 0, `$wrong`, {parser_error(nothing)})",
+        part=part,
+        position=position,
+        where="`$file`",
+        block="0L",
+        line="`$line`",
+        raw="coalesce(`$raw`, `$corrupt`)",
+        scanned=True,
+        plain=False,
+        doubtful=doubtful,
+    )
+
+
+def parser_error(nothing: str) -> str:
+    """Spark SQL for the error that Spark's parser has found in a record; 0 if there is none."""
+    return f"IF(`$corrupt` IS NULL, 0, IF({nothing}, {UNPARSABLE}, {MISTYPED}))"
 
 
 def selected(

@@ -12,11 +12,22 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.forms import ByteRange, FilePart, FileSet
-from millstream.connect.port import DAMAGED, MISTYPED, UNPARSABLE
+from millstream.connect.port import DAMAGED, UNPARSABLE
 from millstream.connect.text_lines import LINES, is_plain, is_uncompressed, lines
 from millstream.engine.input.readers import native_json
 from millstream.engine.input.readers.arrow_rows import local
-from millstream.engine.input.readers.columns import CORRUPT, TEXT_OPTIONS, FormRead, Wanted, ddl, from_text, literal
+from millstream.engine.input.readers.columns import (
+    CORRUPT,
+    TEXT_OPTIONS,
+    FormRead,
+    Wanted,
+    ddl,
+    from_text,
+    lines_read,
+    literal,
+    parser_error,
+)
+from millstream.engine.input.readers.parquet_groups import FILE_SHIFT
 from millstream.model.reserved import folded
 from millstream.model.types.schema import Schema, ddl_type
 from millstream.model.types.values import readable
@@ -25,11 +36,12 @@ LOCAL_BYTES = 32 * 2**20
 """Files that must be read line by line are read in the driver up to this size; larger ones on the executors."""
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 _FILE_LINES = pa.schema([*LINES, ("$n", pa.int64()), ("$file", pa.string())])
-_FILE_SHIFT = 36
 _FILE = "_metadata"
 """Spark's metadata about the file of a row, as a column that every file reader has."""
 _OWN_FILE = "$file"
 """The same, if the source has a column with that name."""
+_ROW = f"(monotonically_increasing_id() & {(1 << 33) - 1}L)"
+"""The number of a row in its task."""
 _PATH = "regexp_replace(url_decode(replace({file}.file_path, '+', '%2B')), '^file:/+', '/')"
 """The plain path of a row's file. Spark provides it as a URI."""
 
@@ -72,15 +84,16 @@ def _sorted(form: FileSet, wanted: Wanted) -> tuple[list[FilePart], ...]:
 
 
 def _ranges(files: Sequence[FilePart]) -> list[ByteRange]:
-    return [ByteRange(f.path, 0, f.size, 0, f.number << _FILE_SHIFT) for f in files]
+    return [ByteRange(f.path, 0, f.size, 0, f.number << FILE_SHIFT) for f in files]
 
 
 def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequence[FilePart]) -> FormRead:
     schema = wanted.schema
     paths = [_GLOB.sub(r"\\\g<0>", f.path) for f in files]
-    kept = wanted.strict and form.format != "parquet"
+    parquet = form.format == "parquet"
+    kept = wanted.strict and not parquet
     reader = spark.read.schema(ddl(schema, *([CORRUPT] if kept else [])))
-    if form.format == "parquet":
+    if parquet:
         frame, bad = reader.parquet(*paths), "0"
     else:
         for option, value in TEXT_OPTIONS.items():
@@ -93,22 +106,23 @@ def _by_spark(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequenc
         # naming every column here keeps the reader from skipping some: whether a record is bad does not depend on the
         # views
         nulls = [f"`{n}` IS NULL" for n in schema.names]
-        bad = cause(schema) if kept else f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
+        bad = parser_error(_all_null(schema)) if kept else f"IF({' OR '.join(nulls)}, {UNPARSABLE}, 0)"
     file = _FILE
     if any(folded(n) == _FILE for n in schema.names):
         frame, file = frame.withColumn(_OWN_FILE, frame.metadataColumn(_FILE)), f"`{_OWN_FILE}`"
     first = 1 if form.format == "csv" and form.header else 0
+    row = f"{file}.row_index" if parquet else f"{file}.file_block_start + {_ROW}"
     return FormRead(
         frame,
         bad,
         part="0",
-        position=_position([(f.number, _uri(spark, f.path)) for f in files], file) if wanted.positions else "",
+        position=_position([(f.number, _uri(spark, f.path)) for f in files], file, row) if wanted.positions else "",
         where=_PATH.format(file=file),
-        block=f"{file}.file_block_start",
-        line=f"CAST(-1 - {first} AS BIGINT)",
+        block="0L" if parquet else f"{file}.file_block_start",
+        line=row if parquet else f"CAST(-1 - {first} AS BIGINT)",
         raw="`$corrupt`" if kept else None,
         scanned=True,
-        lenient=not wanted.strict and form.format != "parquet",
+        lenient=not wanted.strict and not parquet,
         plain=False,
     )
 
@@ -132,7 +146,7 @@ def _by_lines(spark: SparkSession, wanted: Wanted, form: FileSet, files: Sequenc
         names = spark.createDataFrame(listed, "n BIGINT, name BINARY").repartition(len(listed))
         frame = names.mapInArrow(read_files, ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in _FILE_LINES))
     return parsed(
-        frame, wanted, format, position=f"shiftleft(`$n`, {_FILE_SHIFT}) + `$line`", system=("$line", "$file", "$n")
+        frame, wanted, format, position=f"shiftleft(`$n`, {FILE_SHIFT}) + `$line`", system=("$line", "$file", "$n")
     )
 
 
@@ -143,18 +157,7 @@ def parsed(
     columns = [f"`$record`.`{n}` AS `{n}`" for n in (*wanted.schema.names, "$corrupt")]
     kept = [f"`{c}`" for c in ("$wrong", "$raw", *system)]
     frame = frame.selectExpr(*kept, from_text(format, wanted.schema)).selectExpr(*kept, *columns)
-    return FormRead(
-        frame,
-        f"IF(`$wrong` <> 0, `$wrong`, {cause(wanted.schema)})",
-        part=part,
-        position=position,
-        where="`$file`",
-        block="0L",
-        line="`$line`",
-        raw="coalesce(`$raw`, `$corrupt`)",
-        scanned=True,
-        plain=False,
-    )
+    return lines_read(frame, _all_null(wanted.schema), part=part, position=position)
 
 
 def _broken(spark: SparkSession, wanted: Wanted, files: Sequence[FilePart]) -> FormRead:
@@ -169,7 +172,7 @@ def _broken(spark: SparkSession, wanted: Wanted, files: Sequence[FilePart]) -> F
         local(spark, pa.table(rows)).selectExpr("*", *nulls),
         str(DAMAGED),
         part="0",
-        position=f"shiftleft(`$n`, {_FILE_SHIFT})",
+        position=f"shiftleft(`$n`, {FILE_SHIFT})",
         where="`$file`",
         block="0L",
         line="0L",
@@ -190,17 +193,14 @@ def _shown(path: str) -> str:
     return readable(os.fsencode(path))
 
 
-def cause(schema: Schema) -> str:
-    """SQL for the cause of an error in a record that Spark has parsed."""
-    nulls = " AND ".join(f"`{n}` IS NULL" for n in schema.names)
-    return f"IF(`$corrupt` IS NULL, 0, IF({nulls}, {UNPARSABLE}, {MISTYPED}))"
+def _all_null(schema: Schema) -> str:
+    return " AND ".join(f"`{n}` IS NULL" for n in schema.names)
 
 
-def _position(uris: Sequence[tuple[int, str]], file: str) -> str:
-    """SQL for the position of a row: the number of its file, then its position in the file."""
+def _position(uris: Sequence[tuple[int, str]], file: str, row: str) -> str:
+    """SQL for the position of a row: the number of its file, then its `row` in the file."""
     numbers = ", ".join(f"{literal(uri)}, {n}L" for n, uri in uris)
-    row = f"(monotonically_increasing_id() & {(1 << 33) - 1}L)"
-    return f"shiftleft(map({numbers})[{file}.file_path], {_FILE_SHIFT}) + {file}.file_block_start + {row}"
+    return f"shiftleft(map({numbers})[{file}.file_path], {FILE_SHIFT}) + {row}"
 
 
 def _uri(spark: SparkSession, path: str) -> str:

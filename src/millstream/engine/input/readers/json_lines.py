@@ -1,10 +1,10 @@
-"""Parses JSON lines with Arrow, several times as fast as Spark, and knows which lines it must not judge. Lines that are
-all alike are decoded by place (`json_places.py`).
+"""Parses JSON lines with Arrow, several times as fast as Spark, and leaves doubtful lines to Spark. Lines with the same
+keys in the same order are decoded by position (`json_places.py`).
 
-Arrow refuses what Spark could read in another way, but for a few cases that are easy to recognise: text that is not
+Arrow refuses what Spark could read differently, except for a few cases that are easy to recognise: text that is not
 UTF-8, several objects on a line, some spellings of infinity, numbers and nesting beyond Spark's limits. All of these
 lines are **doubtful**: their text goes to Spark, whose parser decides (`native_json.py`). Every line is judged on its
-own, so the cut of a file into blocks changes nothing.
+own, so it does not matter how a file is divided into blocks.
 """
 
 from __future__ import annotations

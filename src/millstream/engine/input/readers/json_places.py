@@ -1,9 +1,9 @@
-"""Decodes JSON lines that all have the same keys in the same order, by place, with numpy: no parser runs.
+"""Decodes JSON lines that all have the same keys in the same order, by position, with numpy: no parser runs.
 
 Machines write such lines: ``{"id":17,"name":"x","at":"2026-01-01T00:00:00Z"}``, without blanks, escapes or nested
-values. The quotation marks of a block give the place of every key and value. Each line is checked byte by byte as far
-as a parser would: its keys, the characters between values, the digits of numbers. A line that differs in anything is
-left to Arrow (`json_lines.py`), and so is a NULL, a fraction or a truth value.
+values. The quotation marks of a block give the position of every key and value. Each line is checked byte by byte as
+far as a parser would: its keys, the characters between values, the digits of numbers. A line that differs in any way is
+left to Arrow (`json_lines.py`), and so is a line with a NULL, a fraction or a truth value.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Block:
         return decoded, columns
 
     def _is(self, text: bytes, places: np.ndarray) -> np.ndarray:
-        """Whether a text stands at each of some places."""
+        """Whether a text is at each of some positions."""
         same = np.ones(len(places), bool)
         for at in range(0, len(text), 8):
             part = text[at : at + 8]

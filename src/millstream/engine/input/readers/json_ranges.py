@@ -60,8 +60,8 @@ def shares(ranges: Sequence[ByteRange], tasks: int) -> list[list[ByteRange]]:
 
 @dataclass(frozen=True)
 class DoubtfulLine:
-    """A line that Arrow does not judge: its range, its first byte in the file, its text for Spark (None if nobody can
-    read it), and the line as it is.
+    """A line that is left to Spark: its range, its first byte in the file, its text for Spark (None if it cannot be
+    read), and the original line.
     """
 
     part: ByteRange
@@ -111,7 +111,7 @@ class JsonRanges:
                     )
                     yield from rows.combine_chunks().to_batches()  # each batch has its cost
             except FileNotFoundError:
-                raise SourceMissing(f"a file that was to be read is gone: {part.path}") from None
+                raise SourceMissing(f"a file to be read is missing: {part.path}") from None
 
     def of_doubtful(self, doubtful: Sequence[DoubtfulLine]) -> pa.Table:
         """The rows of doubtful lines alone, by position."""

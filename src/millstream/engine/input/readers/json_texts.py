@@ -1,7 +1,7 @@
-"""Keeps the spelling of values that are no text but belong to a text column: ``{"id": 1.50}`` with ``id STRING``.
+"""Keeps the spelling of values that are not text but belong to a text column: ``{"id": 1.50}`` with ``id STRING``.
 
-Spark's reader of files takes the characters of such a value. Its function `from_json` writes the value again (``1.5``).
-So in a line for `from_json`, these values become JSON strings first.
+Spark's file reader keeps the characters of such a value. Its function `from_json` formats the value again (``1.5``). So
+in a line for `from_json`, these values become JSON strings first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads JSON lines by byte ranges: tasks parse them with Arrow (`json_ranges.py`), and Spark's own parser decides about
-the doubtful ones.
+"""Reads JSON lines by byte ranges: tasks parse them with Arrow (`json_ranges.py`), and Spark's own parser reads the
+doubtful ones.
 
-Any cut of a file into ranges gives the same rows. The position of a row is its first byte in its file.
+The rows do not depend on how a file is divided into ranges. The position of a row is its first byte in its file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.connect.forms import ByteRange
-from millstream.connect.port import MISTYPED, UNPARSABLE
 from millstream.engine.input.readers.arrow_rows import local
-from millstream.engine.input.readers.columns import FormRead, Wanted, from_text
+from millstream.engine.input.readers.columns import FormRead, Wanted, from_text, lines_read
 from millstream.engine.input.readers.doubtful_lines import DoubtfulLines, accumulator, received
 from millstream.engine.input.readers.json_lines import is_native
 from millstream.engine.input.readers.json_ranges import DoubtfulLine, JsonRanges, shares
@@ -96,15 +95,4 @@ def _form(
     frame = frame.selectExpr("*", from_text("json", wanted.schema)).selectExpr(
         *names, *system, "`$record`.`$corrupt` AS `$corrupt`", f"({nulls}) AS `$nothing`"
     )
-    corrupt = f"IF(`$corrupt` IS NULL, 0, IF(`$nothing`, {UNPARSABLE}, {MISTYPED}))"
-    return FormRead(
-        frame,
-        f"IF(`$wrong` <> 0, `$wrong`, {corrupt})",
-        where="`$file`",
-        block="0L",
-        line="`$line`",
-        raw="coalesce(`$raw`, `$corrupt`)",
-        scanned=True,
-        plain=False,
-        doubtful=errors,
-    )
+    return lines_read(frame, "`$nothing`", doubtful=errors)

@@ -84,6 +84,21 @@ class Aggregation(Operator):
         return self.corrected or isinstance(self.window, CountWindow)
 
     @property
+    def may_ignore_rows(self) -> bool:
+        """A function may assign no window to a row."""
+        window = self.window
+        return isinstance(window, Custom) or (isinstance(window, SessionWindow) and window.gap_by is not None)
+
+    @property
+    def replay_refusal(self) -> str | None:
+        """Its windows must be the same as before, and show all their rows."""
+        if self.windowing.merges or isinstance(self.window, CountWindow):
+            return f"a late record may change the borders of its windows ({self.window})"
+        if self.windowing.accumulation is Accumulation.DISCARDING:
+            return "a discarding view shows the records since its last pane only"
+        return None
+
+    @property
     def window(self) -> AnyWindow:
         """Its windows."""
         return self.windowing.window
@@ -102,7 +117,12 @@ class Aggregation(Operator):
     @property
     def needs_positions(self) -> bool:
         """Some aggregate goes by the order of rows, or rows are kept one by one."""
-        return self.keeps_records or any(m.kind in ORDERED for m in self.measures)
+        return self.keeps_records or bool(self.ordered_columns)
+
+    @property
+    def ordered_columns(self) -> tuple[str, ...]:
+        """The aggregates that depend on the order of rows."""
+        return tuple(m.name for m in self.measures if m.kind in ORDERED)
 
     @property
     def fractions(self) -> tuple[float, ...]:

@@ -80,9 +80,9 @@ class ChangingAggregation(Operator):
         """The aggregate of all rows, and grouping sets without keys, have a result even over no rows."""
         return not self.keys or bool(self.totals)
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """The types of its measures."""
-        measures = bound_measures(view_of(self.step), self.measures, lambda m: known[f"@{m.name}"])
+        measures = bound_measures(view_of(self.step), self.measures, lambda m: input_types[f"@{m.name}"])
         return replace(self, measures=measures), {m.name: answer_type(m) for m in measures}
 
     def facts(self, names: ExplainNames) -> Facts:

@@ -66,11 +66,11 @@ class PatternMatch(Operator):
         late = (TIMED_OUT,) if self.timeouts else ()
         return (*self.keys, *self.shown, *(o.name for o in self.outputs), *late)
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """The types of a result's columns after the keys."""
-        types = {c: known[c] for c in self.shown}
+        types = {c: input_types[c] for c in self.shown}
         for output in self.outputs:
-            types[output.name] = _type(output, known)
+            types[output.name] = _type(output, input_types)
         return self, {**types, **({TIMED_OUT: pa.bool_()} if self.timeouts else {})}
 
     def facts(self, names: ExplainNames) -> Facts:
@@ -134,12 +134,12 @@ def lower(lowering: StatefulLowering, name: str, step: Matched) -> PatternMatch:
     return lowering.operator(PatternMatch, name, (side,), tuple(n for n, _ in step.keys), **own)
 
 
-def _type(output: MatchOutput, known: Types) -> pa.DataType:
+def _type(output: MatchOutput, input_types: Types) -> pa.DataType:
     if output.kind == "classifier":
         return pa.string()
     if output.column is None or output.kind == "count":
         return pa.int64()
-    of = known[output.column]
+    of = input_types[output.column]
     if output.kind == "at":
         return of
     return mean_type(of) if output.kind == "avg" else summed_type(output.kind, of)

@@ -69,7 +69,7 @@ class AsyncLookup(Operator):
         """The columns of the row, and of its result."""
         return (*self.columns, *self.schema.names)
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """The types of its results."""
         return self, {f.name: f.type for f in self.schema}
 

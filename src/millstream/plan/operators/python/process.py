@@ -81,7 +81,7 @@ class ProcessOperator(Operator):
         """The columns of its results."""
         return self.result_columns
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """The types of its results."""
         types = {column_of(i, f.name): f.type for i, o in enumerate(self.outputs) for f in o.schema}
         return self, {TO: pa.int32(), **types}

@@ -57,7 +57,7 @@ class AsOfJoin(Operator):
         """The rows of each side."""
         return (StateSpec("left"), StateSpec("right", "$right"))
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """It adds no columns."""
         check_pairs(self)
         return self, {}

@@ -35,7 +35,7 @@ class ChangelogRows(Operator):
         """The kind of change, and the row."""
         return (*self.names, *self.columns)
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """The types of the columns that it adds."""
         return self, dict(zip(self.names, (pa.string(), pa.int64(), TIMESTAMP), strict=True))
 

@@ -96,7 +96,7 @@ def lower(lowering: StatefulLowering, name: str, step: Iterated) -> Loop:
     if len(different) > 1:
         raise Unsupported(
             "a loop over more than one other stream is not supported",
-            hint="union them into one stream first, with a column that tells them apart",
+            hint="union them into one stream first, with a column that distinguishes them",
             origin=step.origin,
         )
     sides = tuple(lowering.row_side(name, s) for s in (step.input, *different.values()))

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from millstream.plan.operators.operator import ExplainNames, StateSpec
@@ -36,6 +36,10 @@ class OrderedMerge(PassThrough):
     def orders_rows(self) -> tuple[str, ...]:
         """Event time, then partition and offset."""
         return ("$ts", "$part", "$pos")
+
+    def placed_by(self, keys: tuple[str, ...]) -> OrderedMerge:
+        """Rows may wait in any shard that their columns determine."""
+        return replace(self, keys=keys) if set(keys) <= set(self.rows) else self
 
     def state_text(self, names: ExplainNames) -> str:
         """The rows that wait."""

@@ -43,7 +43,7 @@ class StoredTable(Operator):
         """The columns of the table."""
         return (*self.columns, *self.marks)
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """The types that the table has."""
         kinds = {f.name: f.type for f in self.schema}
         return replace(self, sides=(replace(self.sides[0], types=tuple(kinds.values())),)), kinds

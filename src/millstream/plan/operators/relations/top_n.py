@@ -52,9 +52,9 @@ class TopN(Operator):
         """The columns of a row, and its rank."""
         return (*self.shown, *(() if self.rank is None else (self.rank,)), *self.marks)
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """The type of the rank."""
-        check_order(self.step, self.order, known)
+        check_order(self.step, self.order, input_types)
         return self, {} if self.rank is None else {self.rank: pa.int64()}
 
     def name(self) -> str:
@@ -123,11 +123,11 @@ def shown_order(order: tuple[Sort, ...], names: ExplainNames) -> str:
     return ", ".join(s.shown(names.sql(s.column)) for s in order)
 
 
-def check_order(step: str, order: tuple[Sort, ...], known: Types) -> None:
+def check_order(step: str, order: tuple[Sort, ...], input_types: Types) -> None:
     """Refuse values that have no order."""
     for sort in order:
-        if pa.types.is_nested(known[sort.column]):
+        if pa.types.is_nested(input_types[sort.column]):
             raise SchemaError(
-                f"`{view_of(step)}` cannot be ordered by {ddl_type(known[sort.column])}",
+                f"`{view_of(step)}` cannot be ordered by {ddl_type(input_types[sort.column])}",
                 hint="use a field of it, or to_json(...)",
             )

@@ -46,13 +46,13 @@ class WindowCall:
 
     __repr__ = as_before("Call")
 
-    def type_in(self, view: str, known: Mapping[str, pa.DataType]) -> pa.DataType:
+    def type_in(self, view: str, input_types: Mapping[str, pa.DataType]) -> pa.DataType:
         """The type of its result."""
         if self.function in ("row_number", "rank", "dense_rank", "ntile", "count"):
             return pa.int64()
         if self.function in ("percent_rank", "cume_dist"):
             return pa.float64()
-        of = known[self.argument or ""]
+        of = input_types[self.argument or ""]
         if self.function in ("sum", "avg"):
             name = str(self.function)
             if not takes(name, of):
@@ -78,10 +78,10 @@ class WindowFunctions(Operator):
         """The columns of a row, then the functions."""
         return (*self.shown, *(c.name for c in self.calls), *self.marks)
 
-    def bind(self, known: Types) -> tuple[Self, Types]:
+    def bind(self, input_types: Types) -> tuple[Self, Types]:
         """The types of the functions."""
-        check_order(self.step, self.order, known)
-        return self, {c.name: c.type_in(view_of(self.step), known) for c in self.calls}
+        check_order(self.step, self.order, input_types)
+        return self, {c.name: c.type_in(view_of(self.step), input_types) for c in self.calls}
 
     def facts(self, names: ExplainNames) -> Facts:
         """Order and functions."""

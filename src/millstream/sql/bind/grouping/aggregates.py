@@ -138,7 +138,7 @@ def aggregate_of(text: Text, node: exp.Expr, expr: Callable[[exp.Expr], Expr]) -
         if kind not in _ONCE:
             raise Unsupported(
                 f"DISTINCT in {kind} is not supported",
-                hint="SELECT DISTINCT in a query inside, and aggregate around it",
+                hint="use SELECT DISTINCT in a subquery, and aggregate over it",
                 origin=text.of_node(node),
             )
         kind, argument = _ONCE[kind], argument.expressions[0]
@@ -163,7 +163,7 @@ def _with_settings(text: Text, node: exp.Expr, of: Callable[[exp.Expr], Expr]) -
     if isinstance(node.this, exp.Distinct):
         raise Unsupported(
             f"DISTINCT in {_called(node)} is not supported",
-            hint="SELECT DISTINCT in a query inside, and aggregate around it",
+            hint="use SELECT DISTINCT in a subquery, and aggregate over it",
             origin=text.of_node(node),
         )
     if isinstance(node, exp.Median):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from millstream.errors import DefinitionError, SchemaError, Unsupported
+from millstream.errors import SchemaError, Unsupported
 from millstream.model.aggregates.aggregate import Aggregate
 from millstream.model.expression import Expr, col
 from millstream.model.reserved import free_name
@@ -25,8 +25,8 @@ from millstream.sql.bind import emit, same_expression
 from millstream.sql.bind import window_function as over
 from millstream.sql.bind.grouping import aggregates, fill
 from millstream.sql.bind.grouping.grouping_sets import split
+from millstream.sql.bind.result_columns import numbered
 from millstream.sql.bind.same_expression import Identity
-from millstream.sql.parse.text import plain_value
 from millstream.sql.relations import windows
 from millstream.sql.relations.relation import BORDERS, HIDDEN, Relation, checked, swap
 from millstream.sql.subqueries import correlated, subqueries
@@ -196,15 +196,9 @@ class Grouping:
     def _spelled(self, node: exp.Expr) -> exp.Expr:
         """The expression of a key: a number or a name may refer to an output column."""
         inner = node.this if isinstance(node, exp.Paren) else node
-        if isinstance(inner, exp.Literal) and not inner.is_string:
-            number = plain_value(inner)
-            if not isinstance(number, int) or not 1 <= number <= len(self.items):
-                raise DefinitionError(
-                    f"GROUP BY {inner.this}: the result has no column with this number; it has {len(self.items)}",
-                    hint="name the column, or count from 1",
-                    origin=self.text.of_node(node),
-                )
-            return self.items[number - 1][1]
+        item = numbered(self.text, inner, self.items, "GROUP BY", part=node)
+        if item is not None:
+            return item[1]
         if isinstance(inner, exp.Column) and len(inner.parts) == 1:
             known = {n.lower() for n in (*self.relation.names, *(c for a in self.relation.aliases.values() for c in a))}
             alias = next((i for n, i in self.items if n.lower() == inner.name.lower()), None)

@@ -107,7 +107,7 @@ def _listed(text: Text, node: exp.Expr, condition: exp.Expr | None, expr: Make, 
     if once and any(o.this != value for o in order):
         raise Unsupported(
             "DISTINCT in an aggregate can be ordered by its value only",
-            hint="SELECT DISTINCT in a query inside, and aggregate around it",
+            hint="use SELECT DISTINCT in a subquery, and aggregate over it",
             origin=text.of_node(node),
         )
     if separator is not None:

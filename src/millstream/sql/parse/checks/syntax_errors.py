@@ -124,7 +124,7 @@ def _detail(tokens: Sequence[Token], at: int, problem: str) -> str:  # noqa: PLR
     if missing is not None and not problem.startswith("Expecting an"):
         return f"{missing['what'].strip(chr(39))} is expected at {token_text}"
     if tokens[at].token_type is TokenType.R_PAREN:
-        return "there is a closing `)` too many, or something is missing before it"
+        return "there is one closing `)` too many, or something is missing before it"
     if word(tokens[at]) in _NEVER_NAMES and at == len(tokens) - 1:
         return f"something is missing after {token_text}"
     return f"{token_text} is not expected here"

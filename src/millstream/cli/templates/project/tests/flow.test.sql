@@ -12,7 +12,7 @@ SELECT window_start, auction, bids, top_bid FROM hot_auctions;
 -- | 2026-01-01 00:00:00 | 2       | 1    | 100     |
 -- | 2026-01-01 00:00:10 | 1       | 1    | 300     |
 
--- test: a bid that comes late is set apart
+-- test: a late bid goes to hot_auctions$late
 INSERT INTO bids VALUES (1, 7, 150, '2026-01-01 00:00:30');
 INSERT INTO bids VALUES (1, 8, 250, '2026-01-01 00:00:02');
 SELECT window_start, bids FROM hot_auctions;
@@ -22,7 +22,7 @@ SELECT event_time FROM hot_auctions$late;
 -- | event_time          |
 -- | 2026-01-01 00:00:02 |
 
--- test: only large bids are worth a look
+-- test: only large bids are in large_bids
 INSERT INTO bids VALUES (1, 7, 150, '2026-01-01 00:00:01'), (2, 7, 2000000, '2026-01-01 00:00:02');
 -- changes: large_bids
 -- | op | auction | price   |

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.cli.check_result import BROKEN, OK, CheckResult
+from millstream.cli.commands.machine.check_result import BROKEN, OK, CheckResult
 from millstream.cli.output import format_seconds, plural
 from millstream.errors import MillstreamError, plain
 from millstream.settings import SPARK_MASTER, find
@@ -114,5 +114,5 @@ def _same(batches: Iterator[Any]) -> Iterator[Any]:
 def _quietly(work: Callable[[], None]) -> None:
     try:
         work()
-    except Exception:  # noqa: BLE001 - what Spark says while it goes must not hide what was found
+    except Exception:  # noqa: BLE001 - an error while Spark stops must not hide the findings
         return

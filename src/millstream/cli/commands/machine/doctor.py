@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from millstream.cli.check_result import BROKEN, LOW, OK, CheckResult
-from millstream.cli.doctor_spark import check_spark, check_storage
+from millstream.cli.commands.machine.check_result import BROKEN, LOW, OK, CheckResult
+from millstream.cli.commands.machine.doctor_spark import check_spark, check_storage
 from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import home_option, master_option, state_option
 from millstream.cli.output import plural
@@ -31,7 +31,7 @@ DISK = {BROKEN: GIB // 2, LOW: 5 * GIB}
 PACKAGES = ("pyspark", "pyarrow", "polars", "duckdb", "sqlglot")
 
 
-@click.command(short_help="Check this machine and the home, with repairs.")
+@click.command(short_help="Check this machine and the home, and suggest fixes.")
 @home_option(text="The home to check.")
 @master_option()
 @state_option()
@@ -39,9 +39,9 @@ PACKAGES = ("pyspark", "pyarrow", "polars", "duckdb", "sqlglot")
 def command(ctx: click.Context, home: Path, spark_master: str | None, state: str | None) -> None:
     """Check this machine: Java, Python, memory, disk, packages, the home, and Spark itself.
 
-    Every line reports ok, low or problem, and the repair. Spark is started and runs a small job, which takes some
+    Every line reports ok, low or problem, and how to fix it. Spark is started and runs a small job, which takes about
     10 seconds. With --master or --state, every executor is checked too: versions of Python, Java and packages, whether
-    it reads and writes where state is, and its clock. The exit code is 1 when there is a problem.
+    it can read and write the state, and its clock. The exit code is 1 when there is a problem.
 
     \b
     Examples:

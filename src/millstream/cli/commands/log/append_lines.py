@@ -89,7 +89,7 @@ def fitting(
         except RecordRefused as error:
             detail = f" ({error.detail})" if error.detail else ""
             return error.message.removeprefix("row 0: ").removeprefix("row 0 ") + detail
-        return f"it is larger than the topic takes: {limit:,} bytes" if large else None
+        return f"it is larger than the limit of the topic: {limit:,} bytes" if large else None
 
     if why_not(records) is None:
         return records, []

@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import orjson
 
-from millstream.cli import topic_lag
-from millstream.cli.append_lines import CHUNK, chunks, create_topic, fitting, parsed, refused
+from millstream.cli.commands.log import topic_lag
+from millstream.cli.commands.log.append_lines import CHUNK, chunks, create_topic, fitting, parsed, refused
 from millstream.cli.exit_codes import ExitCode
 from millstream.cli.options import DurationType, F, format_option, home_option, yes_option
 from millstream.cli.output import FORMATS, plural, print_listing, print_rows
@@ -60,7 +60,7 @@ def command() -> None:
 
     \b
     Examples:
-      millstream log append bids < bids.ndjson      append; makes the topic if it is not there
+      millstream log append bids < bids.ndjson      append; creates a missing topic
       millstream log read bids --from 2026-01-01T12:00:00 --limit 10
       millstream log tail bids                      records from now on; Ctrl-C ends it
       millstream log list                           topics, partitions, offsets, and the lag of readers
@@ -69,7 +69,7 @@ def command() -> None:
     """  # noqa: D301 - click reads the control character \b
 
 
-@command.command(short_help="Make a topic.")
+@command.command(short_help="Create a topic.")
 @topic_argument
 @click.option("--schema", required=True, help='The columns, e.g. "auction BIGINT, ts TIMESTAMP".')
 @partitions_option
@@ -88,7 +88,7 @@ def create(
     hard_cap: bool,
     home: Path,
 ) -> None:
-    """Make a topic.
+    """Create a topic.
 
     \b
     Examples:
@@ -116,8 +116,10 @@ def create(
 @click.option("--schema", help="The columns of a new topic.  [default: inferred from the first lines]")
 @partitions_option
 @click.option("--key", metavar="COLUMN", help="The column that chooses the partition of a record in a new topic.")
-@click.option("--producer", metavar="NAME", help="The producer, so that a retry is recognised; makes one append.")
-@click.option("--sequence", type=int, help="The number of this append; it grows with every append of the producer.")
+@click.option(
+    "--producer", metavar="NAME", help="The producer, so that a retry is recognised; all lines are one append."
+)
+@click.option("--sequence", type=int, help="The number of this append; it increases with every append of the producer.")
 @click.option(
     "--bad-lines",
     type=click.Choice(["stop", "skip"]),
@@ -322,7 +324,7 @@ def listing(form: str, home: Path) -> None:
             behind = {r: max(0, part.end - offset) for r, offset in at.items()}
             values = (name, part.partition, part.start, part.end, part.end - part.start, part.bytes, part.segments)
             rows.append(dict(zip(COLUMNS, (*values, behind), strict=True)))
-    nothing = "no topics yet: make one, `millstream log create`"
+    nothing = "no topics yet: create one with `millstream log create`"
     print_listing(rows, {c: c for c in COLUMNS}, form, format_value=_format_value, none=nothing)
 
 
@@ -344,7 +346,7 @@ def trim(topic: str, before: str, partition: int | None, force: bool, yes: bool,
 
     \b
     Examples:
-      millstream log trim bids --before 120000             what would go?
+      millstream log trim bids --before 120000             what would be removed?
       millstream log trim bids --before 2026-01-01 --yes
     """  # noqa: D301 - click reads the control character \b
     log = _log(home)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.cli.commands.run import Shows
+    from millstream.cli.commands.run.run import Shows
     from millstream.cli.signals import Stop
     from millstream.home import Home
     from millstream.model.flow import Flow
@@ -64,14 +64,14 @@ def owned(
 class TakeoverGap:
     """Reports, once, for how long a flow made no progress during a takeover."""
 
-    def __init__(self, flow: str, taken: TakenOver | None, show: Shows) -> None:
-        self._flow, self._taken, self._show = flow, taken, show
+    def __init__(self, flow: str, takeover: TakenOver | None, show: Shows) -> None:
+        self._flow, self._takeover, self._show = flow, takeover, show
 
     def take(self, report: EpochReport) -> None:
         """The first epoch under the new owner ends the gap."""
-        if self._taken is None:
+        if self._takeover is None:
             return
-        takeover, self._taken = self._taken, None
+        takeover, self._takeover = self._takeover, None
         before = f"process {takeover.before.pid}" if takeover.before is not None else "nobody"
         seconds = max(0.0, time.time() - takeover.closed[self._flow])
         self._show.note(

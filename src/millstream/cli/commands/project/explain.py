@@ -12,7 +12,7 @@ from millstream.cli.options import format_option
 
 @click.command(short_help="Show what a flow would do, without running it.")
 @click.argument("flow_file", metavar="FLOW.py", type=click.Path(path_type=Path))
-@click.option("--flow", "name", metavar="NAME", help="Explain only this one of the file's flows.")
+@click.option("--flow", "name", metavar="NAME", help="Explain only this flow of the file.")
 @format_option("text", "json")
 def command(flow_file: Path, name: str | None, form: str) -> None:
     """Show what a flow would do: its operators, what is computed before any state, what state is kept.
@@ -23,7 +23,7 @@ def command(flow_file: Path, name: str | None, form: str) -> None:
     Read it from top to bottom:
       source    where records come from, and which views share one pass over them
       scan      what is computed before any state: filters, columns, joins to stored tables
-      exchange  how rows meet their key
+      exchange  how rows are brought together by key
       kernel    the operators, and how long their state is kept
       table     what can be queried, what identifies a row, how long rows stay
     \b

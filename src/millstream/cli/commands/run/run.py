@@ -32,11 +32,11 @@ ENDED = ("finished", "failed", "crash loop", "stopped")
 BROKEN = ("failed", "crash loop")
 
 
-@click.command(short_help="Run the flows of a file of SQL or Python.")
+@click.command(short_help="Run the flows of a SQL or Python file.")
 @click.argument("flow_file", metavar="FLOW.sql|FLOW.py", type=click.Path(path_type=Path))
 @home_option()
 @click.option("--until-caught-up", is_flag=True, help="Stop when everything that exists now has been read.")
-@click.option("--flow", "name", metavar="NAME", help="Run only this one of the file's flows.")
+@click.option("--flow", "name", metavar="NAME", help="Run only this flow of the file.")
 @click.option(
     "--standby",
     type=click.Choice(MODES),
@@ -60,12 +60,12 @@ def command(
     spark_master: str | None,
     state: str | None,
 ) -> None:
-    """Run the flows of a Python file, or the statements of a file of SQL.
+    """Run the flows of a Python file, or the statements of a SQL file.
 
     A flow resumes where it stopped when it last ran in this home; nothing is lost or counted twice. When it fails, it
     is restarted a few times. Ctrl-C stops it after the current epoch. If a Python file has a dict TABLES, its tables
-    are stored in the home first, for `enrich`. Of a file of SQL, definitions that are in the home already stay as they
-    are; then all flows that SQL has defined there run.
+    are stored in the home first, for `enrich`. For a SQL file, definitions that already exist in the home stay
+    unchanged; then all flows that SQL has defined there run.
 
     \b
     A complete flow file:
@@ -78,14 +78,14 @@ def command(
     Examples:
       millstream run flow.py                       until Ctrl-C; `millstream query` works meanwhile
       millstream run flow.sql                      the same for SQL; `millstream sql` connects to it
-      millstream run flow.py --until-caught-up     read what is there, then stop
+      millstream run flow.py --until-caught-up     read the available records, then stop
       millstream run flow.py --home /data/home --flow auctions
       millstream run flow.py --standby active      in a second terminal: resumes when the first run dies
       millstream run flow.py --master spark://127.0.0.1:7077     on a cluster; see `millstream cluster`
       millstream run flow.py --master spark://host:7077 --state s3://bucket/prefix
     """  # noqa: D301 - click reads the control character \b
     if flow_file.suffix == ".sql":
-        from millstream.cli.run_sql import run_sql
+        from millstream.cli.commands.run.run_sql import run_sql
 
         run_sql(
             flow_file,
@@ -100,9 +100,9 @@ def command(
         )
         return
 
+    from millstream.cli.commands.run.ownership import TakeoverGap, owned
     from millstream.cli.flow_file import load
     from millstream.cli.meter import Meter
-    from millstream.cli.ownership import TakeoverGap, owned
     from millstream.cli.signals import stop_on_signals
 
     loaded = load(flow_file, name)

@@ -31,7 +31,7 @@ def command(home: Path, form: str) -> None:
     watermark   the event time up to which it is complete (UTC)
     freshness   how long ago the last epoch began
     offered     records of its sources: those that were read, and those that are pending
-    applied     records that the view has taken in
+    applied     records that were applied to the view
     late        records that arrived too late; they are in VIEW$late
     errors      records that could not be read, and rows that failed; in SOURCE$errors and VIEW$errors
     filtered    records that its conditions dropped

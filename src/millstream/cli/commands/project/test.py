@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def command(places: tuple[Path, ...], wanted: str, junit: Path | None) -> int:
     """Run the SQL tests of a folder: all files whose names end with .test.sql.
 
-    A test feeds the sources and moves the clock itself, so that it never waits and its answers are always the same.
+    A test feeds the sources and moves the clock itself, so it never waits and its results are always the same.
     Statements before the first test run in each of them. The exit code is 1 when a test fails.
 
     \b

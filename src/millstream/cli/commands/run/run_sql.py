@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from millstream.cli.commands.run import Shows, display, follow, summary
+from millstream.cli.commands.run.ownership import owned
+from millstream.cli.commands.run.run import Shows, display, follow, summary
 from millstream.cli.meter import Meter, MeterReading
 from millstream.cli.output import print_result
-from millstream.cli.ownership import owned
 from millstream.cli.shell.shell import read_file
 from millstream.cli.shell.waiting import patiently
 from millstream.cli.signals import stop_on_signals

@@ -19,10 +19,10 @@ from millstream.errors import MillstreamError
 @click.argument("files", metavar="FLOW.sql...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @format_option("text", "json")
 def command(files: tuple[Path, ...], form: str) -> int:
-    """Find all mistakes in files of SQL, without running anything.
+    """Find all mistakes in SQL files, without running anything.
 
     Statements are read one after the other; a mistake does not end the check. Views are bound to the sources, tables
-    and views that the files have defined before. State that grows without bound is a warning. Python is loaded where a
+    and views that earlier statements define. State that grows without bound is a warning. Python is loaded where a
     file names it (CREATE FUNCTION). Files of Python flows can be checked too. The exit code is 2 when there is an
     error.
 
@@ -32,7 +32,7 @@ def command(files: tuple[Path, ...], form: str) -> int:
       millstream check sources.sql views.sql      in this order, as if they were one file
       millstream check flow.sql --format json     for an editor or a build
     """  # noqa: D301 - click reads the control character \b
-    from millstream.cli.check_files import Checking
+    from millstream.cli.commands.project.check_files import Checking
 
     report = Report()
     checking = Checking(report)

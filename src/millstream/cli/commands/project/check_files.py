@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlglot import exp
 
-from millstream.cli.commands.check import Report
+from millstream.cli.commands.project.check import Report
 from millstream.cli.shell.shell import read_file
 from millstream.connect.registry import columns_of
 from millstream.errors import DuplicateName, MillstreamError, Origin
@@ -16,7 +16,7 @@ from millstream.plan.explain.operator_node import growing_states
 from millstream.plan.planner import plan
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import Catalog, read_by, schema_of, tables_of
-from millstream.sql.connectors import connector_of, topic_of
+from millstream.sql.connectors import connector_of, is_on_demand, topic_of
 from millstream.sql.parse import statement_parser
 from millstream.sql.parse.script import StatementText, split
 from millstream.sql.parse.statement_values import (
@@ -112,7 +112,7 @@ class Checking:
 
     def _columns_known(self, entry: CreateSource) -> bool:
         """Whether the columns of a source are declared or can be inferred; otherwise that is a warning."""
-        if schema_of(self.catalog, entry) is not None or entry.place.kind == "GENERATOR":
+        if schema_of(self.catalog, entry) is not None or is_on_demand(entry.place):
             return True
         why, connector = "they are the columns of its topic", connector_of(entry, {})
         try:

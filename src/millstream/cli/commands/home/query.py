@@ -26,8 +26,8 @@ from millstream.runtime.inspect.status import ERROR, FAILED_VIEWS
 def command(sql: str, home: Path, form: str, failed_views: str) -> None:
     """Query the views of a home, in Spark SQL.
 
-    Works while a flow runs in the home (its process answers) and when none does. The answer is always as of one
-    whole epoch. With - the query is read from standard input.
+    Works while a flow runs in the home (its process answers) and when none does. The result always shows one whole
+    epoch. With - the query is read from standard input.
 
     \b
     Examples:

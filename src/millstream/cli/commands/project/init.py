@@ -15,10 +15,10 @@ _DOTTED = {"gitignore": ".gitignore"}
 """Files that have other names inside the package, where their own names would have a meaning."""
 
 
-@click.command(short_help="Make a folder with a first flow and its tests.")
+@click.command(short_help="Create a folder with a first flow and its tests.")
 @click.argument("name", type=click.Path(path_type=Path))
 def command(name: Path) -> None:
-    """Make a folder with a flow in SQL, its tests, and a README with the commands to type.
+    """Create a folder with a flow in SQL, its tests, and a README with the commands to type.
 
     The folder may exist, but must be empty.
 

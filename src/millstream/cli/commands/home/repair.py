@@ -21,7 +21,7 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
     """Check a home in which no flow runs: what is damaged, what a repair would do, and what would be lost.
 
     Nothing is changed without --yes; the exit code is then 4 when something is damaged. What is replaced is kept
-    under repair/ in the home. Everything in the home is checked, also the contents of state files.
+    under repair/ in the home. Everything in the home is checked, including the contents of state files.
 
     \b
     Examples:
@@ -29,7 +29,7 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
       millstream repair --yes
       millstream repair --rebuild auctions --yes      empty its views and recompute them
     """  # noqa: D301 - click reads the control character \b
-    from millstream.cli.commands.checkpoint import check_home
+    from millstream.cli.commands.home.checkpoint import check_home
     from millstream.errors import RecoveryFailed
     from millstream.runtime.home_dir import was_home
     from millstream.runtime.recovery import repair
@@ -50,7 +50,7 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
                 click.echo(f"  {finding.lost}")
             if any(f.do is None for f in findings):
                 raise RecoveryFailed(
-                    "this cannot be repaired here", hint="restore the home from a copy, or begin a new one"
+                    "this cannot be repaired here", hint="restore the home from a copy, or start a new one"
                 )
             if not yes:
                 click.echo("nothing was changed; to do it, add --yes")
@@ -62,6 +62,6 @@ def command(home: Path, yes: bool, rebuild: tuple[str, ...]) -> None:
             findings = repair.look(path)
             if not findings:
                 return
-        raise RecoveryFailed(findings[0].problem, hint="restore the home from a copy, or begin a new one")
+        raise RecoveryFailed(findings[0].problem, hint="restore the home from a copy, or start a new one")
     finally:
         lock.release()

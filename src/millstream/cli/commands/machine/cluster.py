@@ -129,13 +129,15 @@ def down(folder: Path) -> None:
 
 @command.command(short_help="Pack the Python environment for executors.")
 @click.argument("archive", metavar="ARCHIVE.tar.gz", type=click.Path(path_type=Path))
-@click.option("--lean", is_flag=True, help="Pack only Millstream and what it requires.")
-@click.option("--with", "more", metavar="PACKAGE", multiple=True, help="With --lean: a package more; may be repeated.")
+@click.option("--lean", is_flag=True, help="Pack only Millstream and its dependencies.")
+@click.option(
+    "--with", "more", metavar="PACKAGE", multiple=True, help="With --lean: an additional package; may be repeated."
+)
 def pack(archive: Path, lean: bool, more: tuple[str, ...]) -> None:
     """Pack this Python environment, with the interpreter, into an archive for executors.
 
     Set `executor_environment` to the archive, in millstream.toml or MILLSTREAM_EXECUTOR_ENVIRONMENT. Spark then sends
-    it to every executor, and nothing but Java has to be installed there.
+    it to every executor, and no Python has to be installed there.
 
     \b
     Examples:

@@ -22,24 +22,24 @@ def command() -> None:
     """Save the whole home as it is between two epochs, and restore it.
 
     A checkpoint is a folder with views, their definitions, state, epoch records, ledgers and stored tables, and a
-    checksum for every file. Topics of the log are not in it.
+    checksum for every file. Topics of the log are not included.
 
     \b
     Examples:
       millstream checkpoint save before_friday
-      millstream checkpoint save nightly --to /backup        a folder that can be carried elsewhere
+      millstream checkpoint save nightly --to /backup        a folder that can be moved elsewhere
       millstream checkpoint list
       millstream checkpoint restore before_friday
       millstream checkpoint restore /backup/nightly --home ./elsewhere
     """  # noqa: D301 - click reads the control character \b
 
 
-@command.command("save", short_help="Make a checkpoint, also while flows run.")
+@command.command("save", short_help="Save a checkpoint, even while flows run.")
 @click.argument("name")
 @click.option("--to", metavar="DIR", help="Save it in this directory.  [default: checkpoints/ of the home]")
 @home_option()
 def save(name: str, to: str | None, home: Path) -> None:
-    """Make a checkpoint, also while flows run: the process that owns the home makes it then.
+    """Save a checkpoint. While flows run, the process that owns the home saves it.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def save(name: str, to: str | None, home: Path) -> None:
 def restore(name: str, yes: bool, home: Path) -> None:
     """Restore the home from a checkpoint: one of its own by name, or a folder. No flow may run in it.
 
-    What is there now is kept under repair/ in the home. Flows resume from the checkpoint when they are started.
+    The present contents are kept under repair/ in the home. Flows resume from the checkpoint when they are started.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def list_(home: Path, form: str) -> None:
     from millstream.runtime.recovery import checkpoint
 
     check_home(home)
-    nothing = "no checkpoints yet: make one with `millstream checkpoint save NAME`"
+    nothing = "no checkpoints yet: create one with `millstream checkpoint save NAME`"
     print_listing(checkpoint.listed(home.absolute()), COLUMNS, form, format_value=_format_value, none=nothing)
 
 

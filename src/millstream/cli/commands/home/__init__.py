@@ -1,0 +1,1 @@
+"""Commands about a home: its flows and views, queries, watermarks, checkpoints and repair."""

@@ -1,0 +1,1 @@
+"""`millstream log`: topics, and the lines that are appended to them."""

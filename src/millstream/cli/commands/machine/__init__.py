@@ -1,0 +1,1 @@
+"""Commands about the machine: is it ready, and a local Spark cluster."""

@@ -1,0 +1,1 @@
+"""`millstream run`: flows of a file, in Python or in SQL."""
