@@ -136,7 +136,7 @@ def rows_of(shards: list[int]) -> dict[str, list[str]]:
     chance = random.Random(7)
     with tempfile.TemporaryDirectory() as folder, QueryScript(flow_of(CHAINS), folder, shards=shards[0]) as script:
         for number in shards:
-            if number != shards[0]:
+            if number != script.shards:
                 script.crash()
                 script.resume(shards=number)
             for name in ("a", "b"):
