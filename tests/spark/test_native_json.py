@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from millstream.connect.forms import ByteRange
 from millstream.connect.port import MISTYPED, UNPARSABLE
 from millstream.connect.text_lines import is_json_for_spark
-from millstream.engine.input.readers import json_lines, native_json
+from millstream.engine.input.readers import json_parser, json_reader
 from millstream.engine.input.readers.columns import CORRUPT, TEXT_OPTIONS, Wanted, ddl
 from millstream.model.source_options import SourceOptions
 from millstream.model.types.duration import Duration
@@ -106,7 +106,7 @@ def _read(spark: SparkSession, path: Path, cuts: list[int] | None = None) -> dic
     ranges = [ByteRange(str(path), a, b) for a, b in zip([0, *ends], ends, strict=False)]
     stage = PlannedSource("s", None, SCHEMA, OPTIONS, positions=True)  # type: ignore[arg-type]
     wanted = Wanted(stage, 0)
-    frame = native_json.read(spark, wanted, ranges, by_line=True).selected(wanted, by_line=True)
+    frame = json_reader.read(spark, wanted, ranges, by_line=True).selected(wanted, by_line=True)
     rows = frame.selectExpr("`$pos`", *(f"`{n}`" for n in _shown()), "`$bad`", *_as_text()).toArrow().to_pylist()
     return {r["$pos"]: tuple(r.values())[1:] for r in rows}
 
@@ -162,8 +162,8 @@ def _is_one_record(line: bytes) -> bool:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow judges every line that it may, and does it in this process."""
-    monkeypatch.setattr(json_lines, "_MOST_REFUSALS", 1.0)
-    monkeypatch.setattr(native_json, "LOCAL_BYTES", 1 << 40)
+    monkeypatch.setattr(json_parser, "_MOST_REFUSALS", 1.0)
+    monkeypatch.setattr(json_reader, "LOCAL_BYTES", 1 << 40)
 
 
 @pytest.mark.usefixtures("patient")
@@ -174,7 +174,7 @@ def test_random_lines_are_what_spark_reads(spark: SparkSession, tmp_path: Path) 
 def test_random_lines_on_the_executors_are_what_spark_reads(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_json, "LOCAL_BYTES", 0)
+    monkeypatch.setattr(json_reader, "LOCAL_BYTES", 0)
     _compared(spark, tmp_path / "lines.json", 1, 2_000)
 
 

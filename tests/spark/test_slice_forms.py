@@ -23,7 +23,7 @@ from millstream.connect.forms import (
     SparkFormat,
 )
 from millstream.connect.port import MISTYPED, UNPARSABLE, Offsets, SourceBase, SourceFacts, SourceSlice
-from millstream.engine.input.readers import native_json, python_ranges
+from millstream.engine.input.readers import json_reader, python_ranges
 from millstream.engine.input.readers.slices import READERS, read
 from millstream.engine.input.rejects import errors
 from millstream.model.connectors import memory
@@ -97,7 +97,7 @@ def test_byte_ranges_are_read_line_by_line_and_name_errors_by_their_byte(
         (1, 1000 + at[5], 4, None, 0),
     ]
     assert rows(spark, form) == wanted
-    monkeypatch.setattr(native_json, "LOCAL_BYTES", 0)
+    monkeypatch.setattr(json_reader, "LOCAL_BYTES", 0)
     assert rows(spark, form) == wanted  # on the executors
     found = errors(spark, STAGE, Fixed(form), PART, 1, 0).to_pylist()
     assert [(e["reason"], e["raw"], e["partition"], e["offset"]) for e in found] == [

@@ -16,7 +16,7 @@ from millstream.engine.input.native_prelude import NativeScan
 from millstream.engine.input.native_slices import NativeSlice
 from millstream.engine.input.readers.columns import Wanted
 from millstream.engine.input.readers.doubtful_lines import DoubtfulLines, accumulator, received
-from millstream.engine.input.readers.json_ranges import DoubtfulLine
+from millstream.engine.input.readers.json_task import DoubtfulLine
 from millstream.kernels.intake import Intake, take_in
 
 

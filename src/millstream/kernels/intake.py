@@ -1,7 +1,7 @@
 """Intake: count the rows of a scan, separate errors and late rows, and combine the remaining rows for every operator.
 
 The same function serves an epoch in the driver and a task on an executor. `gather` hands the combined rows to the
-kernel of each operator. Late rows are only counted here: `windows/assign.py` decides which they are (`in_time`), and
+kernel of each operator. Late rows are only counted here: `windows/late_rows.py` decides which they are (`in_time`), and
 `engine/input/rejects.py` collects them for the ``$late`` table.
 """
 

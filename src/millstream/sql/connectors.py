@@ -17,7 +17,7 @@ from millstream.model.connectors import Files, TableTarget, console, files, log
 from millstream.sql.catalog import KIND_OF, Catalog, Generators, schema_of
 from millstream.sql.parse.statement_values import Create, CreateSink, CreateSource, CreateTable, Place
 
-OPTIONS: Kinds = {
+SOURCE_OPTIONS: Kinds = {
     "punctuation": str, "future_bound": SPAN, "idle_timeout": SPAN, "max_rows": int, "op": str, "version": str,
 }  # fmt: skip
 """Options of a source in WITH (...): the same that `Flow.source` has."""

@@ -18,32 +18,26 @@ import orjson
 import pyarrow as pa
 
 from millstream.budget import Budget, usual_total
-from millstream.clock import ALL_READ, BEGINNING
-from millstream.errors import DuplicateName, HomeDamaged, IncompatibleChange, LeaseLost, RecoveryFailed
+from millstream.errors import DuplicateName, HomeDamaged, IncompatibleChange
 from millstream.limits import Limits
 from millstream.model.dead_letters import ERRORS, LATE, REPLAYED_IN
+from millstream.store.epoch_commit import REPLAYABLE, commit_epoch
 from millstream.store.names import Columns, declared, quoted, stored_name
 from millstream.store.open import copy_files, failed, is_damage, opened, reopened
 from millstream.store.port import AsOf, EpochCommit, EpochRow, ViewSpec, WriterState
 from millstream.store.query import Used, begin
 from millstream.store.query import answered as answered_here
 from millstream.store.query_errors import explained
-from millstream.store.statements import WRITER_STATE, apply_changes, forget_writer_states, note_writer_state
-from millstream.store.statements import as_json as _json
+from millstream.store.statements import WRITER_STATE, forget_writer_states, note_writer_state
 from millstream.store.statements import columns_of as _columns
 from millstream.store.statements import count as _count
 from millstream.store.statements import drop_view as _drop
-from millstream.store.statements import insert as _insert
 from millstream.store.statements import raise_generation as _raise
-from millstream.store.statements import remove as _remove
 from millstream.store.statements import value as _value
 from millstream.store.subprocess_query import answered as answered_apart
 from millstream.store.subprocess_query import discard_leftovers
 from millstream.store.transaction import Transaction
 
-KEPT_EPOCHS = 100
-
-_REPLAYABLE = "replayed_in IS NULL AND reason <> 'it belongs to no window'"
 _TAKEN = "SELECT 1 FROM duckdb_tables() WHERE schema_name = 'main' AND lower(table_name) = lower(?)"
 _GENERATION = "SELECT max(generation) FROM millstream.generations WHERE flow IN (?, ?, '')"
 _GONE = "left out"
@@ -144,63 +138,13 @@ class DuckStore:
 
     def commit(self, commit: EpochCommit) -> None:
         """Apply an epoch in one transaction."""
-        row = commit.row
         with self._writing, self._transaction() as cursor:
-            self._fence(cursor, commit)
-            last = _value(cursor, "SELECT max(number) FROM millstream.epochs WHERE flow = ?", [commit.flow])
-            if last is not None and row.number != last + 1:
-                raise RecoveryFailed(f"epoch {row.number} of `{commit.flow}` does not follow epoch {last} in the store")
-            for name, table in commit.changes.items():
-                apply_changes(cursor, self._views[commit.flow][name], table, upsert=commit.upsert)
-            for name, table in commit.mended.items():
-                _remove(cursor, name + "$errors", table)
-            for suffix, tables in (("$errors", commit.errors), ("$late", commit.late), ("$panes", commit.panes)):
-                for name, table in tables.items():
-                    _insert(cursor, name + suffix, table)
-            if commit.replayed is not None:
-                late = quoted(commit.replayed + "$late")
-                cursor.execute(f"UPDATE {late} SET replayed_in = ? WHERE {_REPLAYABLE}", [row.number])
-            if BEGINNING < commit.watermark < ALL_READ:  # at the end of time, nothing expires
-                self._retain(cursor, commit)
-            cursor.execute(
-                "INSERT INTO millstream.epochs VALUES (?, ?, ?, ?, ?, ?, ?, ?, make_timestamptz(?))",
-                [commit.flow, row.number, commit.token, row.plan, *(_json(x) for x in (row.slices, row.clock)),
-                 _json(row.version), _json(row.progress), int(row.clock["now"])],
-            )  # fmt: skip
-            if row.number % KEPT_EPOCHS == 0:
-                cursor.execute(
-                    "DELETE FROM millstream.epochs WHERE flow = ? AND number <= ?",
-                    [commit.flow, row.number - KEPT_EPOCHS],
-                )
-
-    def _fence(self, cursor: duckdb.DuckDBPyConnection, commit: EpochCommit) -> None:
-        """Refuse an owner that was replaced by another; inside the transaction, so no takeover can intervene."""
-        current = _value(cursor, "SELECT token FROM millstream.flows WHERE flow = ?", [commit.flow])
-        if current != commit.token:
-            raise LeaseLost(
-                f"the flow `{commit.flow}` was taken over by another process",
-                detail=f"this one holds token {commit.token}, the flow is at {current}",
-                hint="nothing was written; stop this process",
-            )
-
-    def _retain(self, cursor: duckdb.DuckDBPyConnection, commit: EpochCommit) -> None:
-        for view in self._views[commit.flow].values():
-            if view.retention is not None and view.time_column is not None:
-                horizon = min(commit.watermark, 2**61) - view.retention
-                cursor.execute(
-                    f"DELETE FROM {quoted(stored_name(view))} WHERE epoch_us({quoted(view.time_column)}) <= ?",
-                    [horizon],
-                )
-            if view.panes_kept is not None:
-                horizon = min(commit.watermark, 2**61) - view.panes_kept
-                ends = view.panes is not None and "window_end" in view.panes.names
-                time = "coalesce(watermark, window_end)" if ends else "watermark"  # the first panes have no watermark
-                cursor.execute(f"DELETE FROM {quoted(view.name + '$panes')} WHERE epoch_us({time}) <= ?", [horizon])
+            commit_epoch(cursor, commit, self._views.get(commit.flow, {}))
 
     def late_times(self, view: str) -> list[int]:
         """The event times of late records that were not replayed yet."""
         late = quoted(view + "$late")
-        sql = f"SELECT DISTINCT epoch_us(event_time) FROM {late} WHERE {_REPLAYABLE} ORDER BY 1"
+        sql = f"SELECT DISTINCT epoch_us(event_time) FROM {late} WHERE {REPLAYABLE} ORDER BY 1"
         return [r[0] for r in self._rows(sql)]
 
     def all_rows(self, view: str) -> pa.Table:

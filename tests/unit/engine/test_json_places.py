@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 import pytest
 
-from millstream.engine.input.readers.json_lines import JsonParser, _lines
+from millstream.engine.input.readers.json_parser import JsonParser, _lines
 from millstream.engine.input.readers.json_places import decoded
 from tests.seeds import run_seed
 

@@ -23,7 +23,8 @@ from millstream.errors import (
     RecoveryFailed,
 )
 from millstream.model.types.schema import TIMESTAMP
-from millstream.store.duckdb import KEPT_EPOCHS, DuckStore
+from millstream.store.duckdb import DuckStore
+from millstream.store.epoch_commit import KEPT_EPOCHS
 from millstream.store.names import sql_type
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 

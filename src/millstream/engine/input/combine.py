@@ -15,7 +15,7 @@ from millstream.kernels.aggregates.partials import PARTIALS, is_exact
 from millstream.kernels.aggregates.sketches import SKETCHES
 from millstream.kernels.intake import Intake, Tally
 from millstream.kernels.scan_input import Role
-from millstream.kernels.windows import assign
+from millstream.kernels.windows import assign, late_rows
 
 _BAD, _FILTERED = -(2**63) + 1, -(2**63) + 2
 
@@ -74,7 +74,7 @@ def taken_in(rows: pl.DataFrame, role: Role, future: int) -> Intake | None:
     intake = Intake(Tally(counted, counted - healthy, 0, times))
     kept = good.filter(pl.col("$s") != _FILTERED)
     intake.filtered[role.view] = healthy - int(kept["$n"].sum())
-    in_time, late = assign.in_time(operator, kept, role.watermark)
+    in_time, late = late_rows.in_time(operator, kept, role.watermark)
     if late.any():
         intake.late[role.view] = int(kept.filter(late)["$n"].sum())
     kept = in_time

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millstream.connect.forms import ArrowRows, ByteRange, ByteRanges, FileSet, Form, PythonRanges, Range, SparkFormat
-from millstream.engine.input.readers import files, native_json, parquet_groups
+from millstream.engine.input.readers import files, json_reader, parquet_groups
 from millstream.engine.input.readers.arrow_rows import LOCAL_ROWS
 from millstream.engine.input.readers.columns import FormRead, Wanted
-from millstream.engine.input.readers.json_ranges import DoubtfulLine
+from millstream.engine.input.readers.json_task import DoubtfulLine
 from millstream.engine.input.readers.parquet_groups import ParquetShare, RowGroup
 from millstream.engine.spark.cluster import parallelism
 
@@ -82,7 +82,7 @@ def _files(spark: SparkSession, wanted: Wanted, form: FileSet) -> NativeSlice | 
 
 
 def _byte_ranges(spark: SparkSession, wanted: Wanted, form: ByteRanges) -> NativeSlice | None:
-    fits = form.format == "json" and native_json.fits(wanted.schema)
+    fits = form.format == "json" and json_reader.fits(wanted.schema)
     return _json(spark, wanted, form.ranges, by_line=False) if fits else None
 
 
@@ -91,12 +91,12 @@ def _segments(spark: SparkSession, wanted: Wanted, form: SparkFormat) -> NativeS
 
 
 def _json(spark: SparkSession, wanted: Wanted, ranges: Sequence[ByteRange], *, by_line: bool) -> NativeSlice:
-    whole = native_json.ranges_of(wanted, ranges, by_line=by_line)
+    whole = json_reader.ranges_of(wanted, ranges, by_line=by_line)
 
     def of_lines(lines: Sequence[DoubtfulLine], asked: Wanted) -> FormRead:
-        return native_json.of_lines(spark, asked, native_json.ranges_of(asked, ranges, by_line=by_line), lines)
+        return json_reader.of_lines(spark, asked, json_reader.ranges_of(asked, ranges, by_line=by_line), lines)
 
-    return NativeSlice(native_json.parsed_shares(spark, whole), native_json.is_small(ranges), of_lines)
+    return NativeSlice(json_reader.parsed_shares(spark, whole), json_reader.is_small(ranges), of_lines)
 
 
 def _parquet(

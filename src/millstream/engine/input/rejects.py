@@ -22,7 +22,7 @@ from millstream.engine.spark.frames import collected
 from millstream.kernels.frames import concat_rows
 from millstream.kernels.outcome import BEHIND, NO_WINDOW, Dropped
 from millstream.kernels.scan_input import Role
-from millstream.kernels.windows import assign
+from millstream.kernels.windows import late_rows
 from millstream.kernels.windows.firing import LAST_INSTANT, shown_watermark
 from millstream.model.dead_letters import ERRORS, LATE
 from millstream.plan.operators.aggregates.aggregation import Aggregation
@@ -145,11 +145,11 @@ def apart(role: Role, rows: pl.DataFrame, dropped: Sequence[Dropped], epoch: int
     gap = [pl.col(feed.gap).alias("$gap")] if feed.gap else []
     places = [c for c in ("$part", "$pos") if c in rows.columns]
     rows = rows.select("$ts", *places, pl.col(feed.hash).alias("$h"), pl.col(feed.slice).alias("$s"), *gap, "record")
-    late_rows: list[pl.DataFrame] = []
+    behind: list[pl.DataFrame] = []
     if not operator.corrected:
-        _, late = assign.in_time(operator, rows, role.watermark)
-        late_rows, rows = [_behind(operator, rows.filter(late))], rows.filter(~late)
-    found = concat_rows([*late_rows, *(_dropped(rows, d) for d in dropped)])
+        _, late = late_rows.in_time(operator, rows, role.watermark)
+        behind, rows = [_behind(operator, rows.filter(late))], rows.filter(~late)
+    found = concat_rows([*behind, *(_dropped(rows, d) for d in dropped)])
     return LATE.empty_table() if found is None else _late(found, role, epoch, now)
 
 
@@ -171,7 +171,7 @@ def _late(found: pl.DataFrame, role: Role, epoch: int, now: int) -> pa.Table:
 
 
 def _behind(stage: Aggregation, late: pl.DataFrame) -> pl.DataFrame:
-    ends = assign.last_ends(stage, late) if len(late) else pl.Series("$e", [], dtype=pl.Int64)
+    ends = late_rows.last_ends(stage, late) if len(late) else pl.Series("$e", [], dtype=pl.Int64)
     reason = pl.when(ends.is_null()).then(pl.lit(NO_WINDOW)).otherwise(pl.lit(BEHIND))
     return late.select("$ts", ends.alias("$e"), reason.alias("reason"), "record")
 

@@ -11,7 +11,7 @@ from millstream.kernels.aggregates.combine import combine, fold, group_columns
 from millstream.kernels.aggregates.partials import is_exact
 from millstream.kernels.frames import concat_rows
 from millstream.kernels.scan_input import Role, ScanInput, positions
-from millstream.kernels.windows import assign
+from millstream.kernels.windows import assign, late_rows
 from millstream.model.windows.kinds import SessionWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 
@@ -54,7 +54,7 @@ def _revisions(rows: pl.DataFrame, role: Role) -> list[pl.Expr]:
 def _in_time(rows: pl.DataFrame, role: Role) -> tuple[pl.DataFrame, pl.Series | None]:
     if role.operator.corrected:  # a lookup of its record decides whether a correction is late
         return rows, None
-    return assign.in_time(role.operator, rows, role.watermark)
+    return late_rows.in_time(role.operator, rows, role.watermark)
 
 
 def _combines(operator: Aggregation) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from millstream.kernels.aggregates.combine import fold, group_columns, in_order, sums_fit
 from millstream.kernels.aggregates.partials import PARTIALS, by_expressions
 from millstream.kernels.scan_input import Role
-from millstream.kernels.windows import assign
+from millstream.kernels.windows import assign, late_rows
 from millstream.model.windows.window import Window
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 from millstream.plan.parts import Measure
@@ -159,7 +159,7 @@ def _share(role: Role, partials: pl.DataFrame, terms: dict[_Term, Measure], *, i
         columns += [pl.col(part).alias(measure.name + part.removeprefix(shared.name)) for part in parts]
     mine = assign.sliced(operator, partials.select(columns))
     kept = mine if role.feed.keep is None else mine.filter(pl.col("$n") > 0)
-    in_time, late = assign.in_time(operator, kept, role.watermark)
+    in_time, late = late_rows.in_time(operator, kept, role.watermark)
     rows = int(kept["$n"].sum())
     is_late = int(kept["$n"].filter(late).sum()) if late.any() else 0
     by = group_columns(operator)

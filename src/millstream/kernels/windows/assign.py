@@ -15,8 +15,8 @@ import polars as pl
 
 from millstream.clock import ALL_READ, BEGINNING, END_OF_TIME, Micros
 from millstream.errors import UserCodeFailed
-from millstream.kernels.windows.slice_times import expiry, window_ends
-from millstream.model.windows.kinds import Calendar, CountWindow, Cumulating, Custom, SessionWindow, Span
+from millstream.kernels.windows.slice_times import window_ends
+from millstream.model.windows.kinds import Calendar, Cumulating, Custom, SessionWindow, Span
 from millstream.model.windows.trigger import finishes
 from millstream.model.windows.window import Window
 from millstream.plan.operators.aggregates.aggregation import Aggregation
@@ -44,43 +44,6 @@ def sliced(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
             return frame.with_columns(pl.lit(0, pl.Int64).alias("$s"))
         width, offset = window.slice.micros, window.offset.micros
     return frame.with_columns((pl.col("$s") - (pl.col("$s") - offset) % width).alias("$s"))
-
-
-def last_end(spec: Aggregation, starts: np.ndarray) -> np.ndarray:
-    """The end of the last window over each slice."""
-    window = spec.window
-    if isinstance(window, Cumulating):
-        return _cycle(window, starts) + window.size.micros
-    assert isinstance(window, Window)
-    return expiry(window, starts)
-
-
-def in_time(spec: Aggregation, frame: pl.DataFrame, watermark: Micros) -> tuple[pl.DataFrame, pl.Series]:
-    """The rows that some window still accepts (once per window, if windows are assigned to rows), and a mask of the
-    late rows of the frame. For windows that merge, the kernel decides once it knows the merged windows.
-    """
-    ended = watermark - spec.windowing.lateness.micros
-    if by_slices(spec):
-        ends = last_ends(spec, frame)
-        late = ends.is_null() if spec.windowing.merges else (ends <= ended).fill_null(value=True)
-        return (frame.filter(~late) if late.any() else frame), late
-    if isinstance(spec.window, CountWindow):
-        return frame, pl.repeat(value=False, n=len(frame), eager=True)
-    windowed = rows(spec, frame.with_row_index("$row"))
-    if spec.windowing.merges:
-        return windowed.drop("$row"), pl.Series(~np.isin(np.arange(len(frame)), windowed["$row"].to_numpy()))
-    live = windowed.filter(pl.col("$e") > ended)
-    late = pl.Series(~np.isin(np.arange(len(frame)), live["$row"].to_numpy()))
-    return live.drop("$row"), late
-
-
-def last_ends(spec: Aggregation, frame: pl.DataFrame) -> pl.Series:
-    """The end of the last window of each row; null for a row that belongs to none."""
-    if isinstance(spec.window, Window | Cumulating):
-        return pl.Series("$e", last_end(spec, frame["$s"].to_numpy()), dtype=pl.Int64)
-    numbered = frame.with_row_index("$row")
-    ends = rows(spec, numbered).group_by("$row").agg(pl.col("$e").max())
-    return numbered.select("$row").join(ends, on="$row", how="left", maintain_order="left")["$e"]
 
 
 def rows(spec: Aggregation, frame: pl.DataFrame) -> pl.DataFrame:
@@ -172,7 +135,8 @@ def _reach(ends: np.ndarray, key_begins: np.ndarray) -> np.ndarray:
     return reached
 
 
-def _cycle(window: Cumulating, starts: np.ndarray) -> np.ndarray:
+def cycle_start(window: Cumulating, starts: np.ndarray) -> np.ndarray:
+    """The start of the cycle that each slice belongs to."""
     size, offset = window.size.micros, window.offset.micros
     return (starts - offset) // size * size + offset
 
@@ -180,7 +144,7 @@ def _cycle(window: Cumulating, starts: np.ndarray) -> np.ndarray:
 def _cumulated(window: Cumulating, frame: pl.DataFrame, after: Micros) -> pl.DataFrame:
     step = window.step.micros
     starts = frame["$s"].to_numpy()
-    cycle = _cycle(window, starts)
+    cycle = cycle_start(window, starts)
     last = cycle + window.size.micros
     first = starts + step
     first = np.maximum(first, np.where(after >= first, first + ((after - first) // step + 1) * step, first))

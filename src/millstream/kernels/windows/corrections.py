@@ -18,8 +18,8 @@ from millstream.clock import BEGINNING, END_OF_TIME
 from millstream.kernels.aggregates.combine import combine
 from millstream.kernels.aggregates.partials import ORDER
 from millstream.kernels.outcome import BEHIND, NOT_HELD, Dropped, OperatorClock, State
-from millstream.kernels.windows import assign
-from millstream.kernels.windows.pane_columns import NEW_RECORDS
+from millstream.kernels.windows import assign, late_rows
+from millstream.kernels.windows.window_state import NEW_RECORDS
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 
 UNIQUE = ("$h", "$key")
@@ -72,7 +72,7 @@ def revise(spec: Aggregation, records: State, clock: OperatorClock, arrivals: pl
 
 
 def _ends(spec: Aggregation, rows: pl.DataFrame) -> pl.Series:
-    ends = assign.last_ends(spec, rows.select("$s"))
+    ends = late_rows.last_ends(spec, rows.select("$s"))
     return ends.fill_null(BEGINNING)
 
 

@@ -15,7 +15,7 @@ from millstream.clock import ALL_READ, BEGINNING
 from millstream.kernels.aggregates.combine import combine, group_columns
 from millstream.kernels.frames import concat_rows
 from millstream.kernels.outcome import BEHIND, Dropped, OperatorClock, State
-from millstream.kernels.windows.pane_columns import NEW_RECORDS
+from millstream.kernels.windows.window_state import NEW_RECORDS
 from millstream.model.windows.kinds import CountWindow
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 

@@ -14,7 +14,7 @@ import polars as pl
 from millstream.clock import BEGINNING, Micros
 from millstream.kernels.aggregates.combine import partial_columns, results
 from millstream.kernels.outcome import OperatorClock
-from millstream.kernels.windows.pane_columns import ON_TIME_PAST, PANES, UNSHOWN, VISIBLE, shown_column
+from millstream.kernels.windows.window_state import ON_TIME_PAST, PANES, UNSHOWN, VISIBLE, shown_column
 from millstream.model.reserved import OP
 from millstream.model.steps.aggregation import INDEX
 from millstream.model.windows.accumulation import Accumulation

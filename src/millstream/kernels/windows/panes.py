@@ -3,7 +3,7 @@
 An epoch has two halves (docs/decisions/0008-panes.md): the clock advances, then records arrive. `_Windows` is the table
 of the windows to process. Both halves evaluate the trigger over it and emit panes for the windows that fire.
 
-This is the state of all windows that are not made of slices, sessions included. `kernels/windows/pane_columns.py` lists
+This is the state of all windows that are not made of slices, sessions included. `kernels/windows/window_state.py` lists
 its columns; `Aggregation.states` names those that identify a row.
 """
 
@@ -36,7 +36,8 @@ from millstream.kernels.windows import assign
 from millstream.kernels.windows.corrections import Revised, revise
 from millstream.kernels.windows.count_windows import keys_of
 from millstream.kernels.windows.firing import Firing, answers, shown_names
-from millstream.kernels.windows.pane_columns import (
+from millstream.kernels.windows.triggers import Machine, Moment
+from millstream.kernels.windows.window_state import (
     ARRIVED_AT,
     FIRST_UNSHOWN,
     FLAGS,
@@ -51,7 +52,6 @@ from millstream.kernels.windows.pane_columns import (
     shown_column,
     trigger_columns,
 )
-from millstream.kernels.windows.triggers import Machine, Moment
 from millstream.model.windows.kinds import CountWindow, Custom
 from millstream.plan.operators.aggregates.aggregation import Aggregation
 

@@ -22,7 +22,7 @@ from millstream.sql.bind import emit
 from millstream.sql.bind.rewrites import rewritten
 from millstream.sql.bind.select import bind_select, limited, main_select_of
 from millstream.sql.catalog import Catalog, Generators, schema_of
-from millstream.sql.connectors import OPTIONS, VIEW_OPTIONS, check_start, connector_of, sink_of
+from millstream.sql.connectors import SOURCE_OPTIONS, VIEW_OPTIONS, check_start, connector_of, sink_of
 from millstream.sql.parse import queries
 from millstream.sql.parse.checks import completeness
 from millstream.sql.parse.checks.allow_list import CHANGELOG
@@ -145,7 +145,7 @@ class Binder:
         text = entry.piece.text
         with text.at(entry.piece.tokens[0]):
             connector = connector_of(entry, self.generators, start=self.start)
-            options = checked(entry.options, OPTIONS, "a source")
+            options = checked(entry.options, SOURCE_OPTIONS, "a source")
             if "punctuation" in options:
                 punctuation = Text(options["punctuation"], "punctuation")
                 queries.parsed(

@@ -1,4 +1,8 @@
-"""Where a source reads or a sink writes: ``LOG('topic', partitions = 4)``, ``TABLE totals (n)``, ``CONSOLE``."""
+"""Where a source reads or a sink writes: ``LOG('topic', partitions = 4)``, ``TABLE totals (n)``, ``CONSOLE``.
+
+The connectors and their options are declared in `model/connector_declarations.py`. `statement_parser.py` reads WITH,
+and `sql/connectors.py` has its options (SOURCE_OPTIONS).
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from millstream.connect.forms import ByteRange, ByteRanges
 from millstream.connect.text_lines import LINES, range_lines
-from millstream.engine.input.readers import native_json
+from millstream.engine.input.readers import json_reader
 from millstream.engine.input.readers.arrow_rows import local
 from millstream.engine.input.readers.columns import FormRead, Wanted
 from millstream.engine.input.readers.files import LOCAL_BYTES, parsed
@@ -25,8 +25,8 @@ _RANGE_LINES = pa.schema([*LINES, ("$part", pa.int32()), ("$pos", pa.int64()), (
 def read(spark: SparkSession, wanted: Wanted, form: ByteRanges) -> FormRead:
     """The lines of all ranges. Error tables name a row by its file and the byte at which it begins."""
     format = form.format
-    if format == "json" and native_json.fits(wanted.schema):
-        return native_json.read(spark, wanted, form.ranges, by_line=False)
+    if format == "json" and json_reader.fits(wanted.schema):
+        return json_reader.read(spark, wanted, form.ranges, by_line=False)
     if sum(r.end - r.start for r in form.ranges) <= LOCAL_BYTES:
         batches = [b for r in form.ranges for b in _lines(r, format)]
         frame = local(spark, pa.Table.from_batches(batches, schema=_RANGE_LINES))

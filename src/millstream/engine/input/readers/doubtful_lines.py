@@ -1,4 +1,4 @@
-"""Brings the doubtful lines of JSON files from tasks to the driver (`json_ranges.py` finds them)."""
+"""Brings the doubtful lines of JSON files from tasks to the driver (`json_task.py` finds them)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import SparkSession
 
-from millstream.engine.input.readers.json_ranges import DoubtfulLine
+from millstream.engine.input.readers.json_task import DoubtfulLine
 
 MOST_SENT = 4 << 20
 """Bytes of doubtful lines that a task sends to the driver."""

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millstream.connect.forms import ByteRange, FilePart, FileSet
 from millstream.connect.port import DAMAGED, UNPARSABLE
 from millstream.connect.text_lines import LINES, is_plain, is_uncompressed, lines
-from millstream.engine.input.readers import native_json
+from millstream.engine.input.readers import json_reader
 from millstream.engine.input.readers.arrow_rows import local
 from millstream.engine.input.readers.columns import (
     CORRUPT,
@@ -51,7 +51,7 @@ def read(spark: SparkSession, wanted: Wanted, form: FileSet) -> list[FormRead]:
     native, plain, lined, broken = _sorted(form, wanted)
     reads = []
     if native:
-        reads.append(native_json.read(spark, wanted, _ranges(native), by_line=True))
+        reads.append(json_reader.read(spark, wanted, _ranges(native), by_line=True))
     if plain:
         reads.append(_by_spark(spark, wanted, form, plain))
     if lined:
@@ -72,7 +72,7 @@ def _sorted(form: FileSet, wanted: Wanted) -> tuple[list[FilePart], ...]:
     native: list[FilePart] = []
     plain: list[FilePart] = []
     lined: list[FilePart] = []
-    fits = form.format == "json" and native_json.fits(wanted.schema)
+    fits = form.format == "json" and json_reader.fits(wanted.schema)
     for file in (f for f in form.files if f.problem is None):
         if fits and is_uncompressed(file.path):
             native.append(file)

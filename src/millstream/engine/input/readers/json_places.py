@@ -3,7 +3,7 @@
 Machines write such lines: ``{"id":17,"name":"x","at":"2026-01-01T00:00:00Z"}``, without blanks, escapes or nested
 values. The quotation marks of a block give the position of every key and value. Each line is checked byte by byte as
 far as a parser would: its keys, the characters between values, the digits of numbers. A line that differs in any way is
-left to Arrow (`json_lines.py`), and so is a line with a NULL, a fraction or a truth value.
+left to Arrow (`json_parser.py`), and so is a line with a NULL, a fraction or a truth value.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     2026-01-01T00:00:01Z    2026-01-01 00:00:01.25+01:00    2026-01-01    2026-01-01T00:00:01 (in UTC, as the session)
 
-A text of another form gives no value. Its line is then doubtful, and Spark converts it (`json_lines.py`).
+A text of another form gives no value. Its line is then doubtful, and Spark converts it (`json_parser.py`).
 """
 
 from __future__ import annotations

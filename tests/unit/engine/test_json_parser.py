@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from millstream.connect.forms import ByteRange
-from millstream.engine.input.readers import json_lines
-from millstream.engine.input.readers.json_lines import JsonParser, is_native
-from millstream.engine.input.readers.json_ranges import DoubtfulLine, JsonRanges, line_numbers, shares
+from millstream.engine.input.readers import json_parser
+from millstream.engine.input.readers.json_parser import JsonParser, is_native
+from millstream.engine.input.readers.json_task import DoubtfulLine, JsonRanges, line_numbers, shares
 from millstream.engine.input.readers.json_texts import with_exact_texts
 from millstream.engine.input.readers.json_times import converted
 from millstream.errors import SourceMissing
@@ -166,7 +166,7 @@ def _file(path: Path, seed: int) -> bytes:
 def test_any_cut_of_a_file_gives_the_same_rows_places_and_lines(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_lines, "_MOST_REFUSALS", 1.0)
+    monkeypatch.setattr(json_parser, "_MOST_REFUSALS", 1.0)
     path = tmp_path / "lines.json"
     _file(path, seed)
     size = path.stat().st_size
@@ -214,11 +214,11 @@ def test_tasks_read_equal_shares() -> None:
 def test_line_numbers_count_all_kinds_of_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"a\nb\r\nc\rd\r\n\r\ne")
-    monkeypatch.setattr("millstream.engine.input.readers.json_ranges.BLOCK", 2)
+    monkeypatch.setattr("millstream.engine.input.readers.json_task.BLOCK", 2)
     assert line_numbers(str(path), np.array([0, 2, 5, 7, 12])).tolist() == [0, 1, 2, 3, 5]
 
 
 def test_a_block_may_be_shorter_than_its_longest_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_lines, "_PIECE", 16)
+    monkeypatch.setattr(json_parser, "_PIECE", 16)
     long = '{"n": 7, "s": "' + "y" * 300 + '"}'
     assert parsed('{"n": 1}', long, '{"n": "z"}', '{"n": 2}') == ([1, 7, 2], [b'{"n": "z"}'])

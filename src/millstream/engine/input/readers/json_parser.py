@@ -3,7 +3,7 @@ keys in the same order are decoded by position (`json_places.py`).
 
 Arrow refuses what Spark could read differently, except for a few cases that are easy to recognise: text that is not
 UTF-8, several objects on a line, some spellings of infinity, numbers and nesting beyond Spark's limits. All of these
-lines are **doubtful**: their text goes to Spark, whose parser decides (`native_json.py`). Every line is judged on its
+lines are **doubtful**: their text goes to Spark, whose parser decides (`json_reader.py`). Every line is judged on its
 own, so it does not matter how a file is divided into blocks.
 """
 

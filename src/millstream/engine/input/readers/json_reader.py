@@ -1,4 +1,4 @@
-"""Reads JSON lines by byte ranges: tasks parse them with Arrow (`json_ranges.py`), and Spark's own parser reads the
+"""Reads JSON lines by byte ranges: tasks parse them with Arrow (`json_task.py`), and Spark's own parser reads the
 doubtful ones.
 
 The rows do not depend on how a file is divided into ranges. The position of a row is its first byte in its file.
@@ -16,8 +16,8 @@ from millstream.connect.forms import ByteRange
 from millstream.engine.input.readers.arrow_rows import local
 from millstream.engine.input.readers.columns import FormRead, Wanted, from_text, lines_read
 from millstream.engine.input.readers.doubtful_lines import DoubtfulLines, accumulator, received
-from millstream.engine.input.readers.json_lines import is_native
-from millstream.engine.input.readers.json_ranges import DoubtfulLine, JsonRanges, shares
+from millstream.engine.input.readers.json_parser import is_native
+from millstream.engine.input.readers.json_task import DoubtfulLine, JsonRanges, shares
 from millstream.engine.spark.cluster import parallelism
 from millstream.model.types.schema import Schema, ddl_type
 

@@ -1,4 +1,4 @@
-"""The task that reads byte ranges of JSON lines (`native_json.py` is Spark's side). It runs in the driver or on an
+"""The task that reads byte ranges of JSON lines (`json_reader.py` is Spark's side). It runs in the driver or on an
 executor and needs no Spark.
 """
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from millstream.connect.forms import ByteRange
 from millstream.connect.port import UNPARSABLE
 from millstream.connect.text_lines import BOM, is_json_for_spark, shortened
-from millstream.engine.input.readers.json_lines import BLOCK, JsonParser, ParsedLines
+from millstream.engine.input.readers.json_parser import BLOCK, JsonParser, ParsedLines
 from millstream.engine.input.readers.json_texts import has_texts, with_exact_texts
 from millstream.errors import SourceMissing
 from millstream.model.types.values import readable
