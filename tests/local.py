@@ -2,7 +2,7 @@
 
 Kernels, state, store, records and recovery are the real ones; only the native prelude is replaced, for memory sources
 and topics, and plain expressions. Epochs take some milliseconds, so that thousands of them fit into a test run. With
-`shards` the tasks of the executors run in this process, one after the other.
+`shards` the tasks of the executors run in this process, one after the other; with one shard, if placement is "spread".
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from millstream.connect.port import NO_TIME, OUT_OF_RANGE, SourcePort, SourceSli
 from millstream.engine.binding.bind import bind_views
 from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
-from millstream.engine.exchange.graph import Graph, graph_of
+from millstream.engine.driver.evaluate import is_of_rows
+from millstream.engine.exchange.graph import Graph
+from millstream.engine.exchange.graph_builder import graph_of
 from millstream.engine.exchange.level_task import LevelTask
 from millstream.engine.exchange.merge_task import MergeTask, merged_runs
 from millstream.engine.exchange.parcels import SCHEMA, parcels_of
@@ -35,7 +37,7 @@ from millstream.engine.exchange.routes import Routes
 from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input.readers.columns import DELETES
 from millstream.engine.input.rejects import apart
-from millstream.errors import EngineFailed
+from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.kernels.intake import Intake, take_in
 from millstream.kernels.kernel import needs_first_row
@@ -74,8 +76,11 @@ _known_types: dict[str, dict[str, pa.DataType]] = {}
 class LocalEngine:
     """Performs epochs of a plan in this process."""
 
-    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, *, shards: int = 1) -> None:
+    def __init__(
+        self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, *, shards: int = 1, placement: str = ""
+    ) -> None:
         self.ports, self.shards, self.state = ports, shards, state
+        self.spreads = shards > 1 or placement == "spread"
         self.cache = RunCache(state.runs)
         self.merger: LocalMerger | None = None
         self.duck = _expressions().cursor()
@@ -94,12 +99,12 @@ class LocalEngine:
 
     def perform(self, work: type[_LocalWork], version: Version, epoch_input: EpochInput) -> EpochOutput:
         """Perform one epoch with tasks; in the driver, if a row fails in an expression between them."""
-        if self.shards == 1 or not self.graph.uses_spark:
-            return work(self, version, epoch_input).run()
         try:
             return work(self, version, epoch_input).run()
-        except EngineFailed:
-            return work(self, version, epoch_input, shards=1).run()
+        except MillstreamError as error:
+            if not self.spreads or not self.graph.uses_spark or not is_of_rows(error):
+                raise
+            return work(self, version, epoch_input, may_spread=False).run()
 
     def rows(self, source: PlannedSource, part: SourceSlice) -> pa.Table:
         """The rows of a slice."""
@@ -183,9 +188,9 @@ class _LocalWork:
     """One epoch, and the expressions for its driver."""
 
     def __init__(
-        self, engine: LocalEngine, version: Version, epoch_input: EpochInput, *, shards: int | None = None
+        self, engine: LocalEngine, version: Version, epoch_input: EpochInput, *, may_spread: bool = True
     ) -> None:
-        self.shards = engine.shards if shards is None else shards
+        self.shards, self.spreads = engine.shards, engine.spreads and may_spread
         self.plan, self.input, self.engine = engine.plan, epoch_input, engine
         self.driver = EpochDriver(engine.plan, engine.cache, version, epoch_input, self, engine.state.answers)
 
@@ -199,13 +204,13 @@ class _LocalWork:
             rows[source.name] = self.engine.rows(source, part)
             for scan in self.plan.scans_of(source.name):
                 frame = self.engine.columns(source, scan, rows[source.name], self.input.now)
-                if self.shards > 1:
+                if self.spreads:
                     frames.append((scan, frame))
                     continue
                 future = self.input.now + source.options.future_bound.micros
                 known = self.input.newest.get(source.name)
                 self.driver.add_intake(scan, take_in(frame, self.driver.roles(scan), future, known))
-        if self.shards > 1:
+        if self.spreads:
             self._spread(frames)
         self.driver.operators()
         for scan, role, dropped in self.driver.apart(list(rows)):
@@ -264,9 +269,10 @@ class _LocalWork:
                 sent = task.run(iter(part.to_arrow().to_batches()), partition, next(attempts))
                 parcels += self._evaluated(sent, 0, routes, partition)
                 partition += 1
+        lookups = driver.services.lookups(graph, self.input.attempt, self.shards)
         for level in range(1, graph.levels + 1):
             args = (engine.cache.storage, self.input.number, self.input.attempt, driver.version, driver.clocks)
-            task_of_level = LevelTask(level, routes, *args, services=driver.services)
+            task_of_level = LevelTask(level, routes, *args, lookups, driver.services)
             by_shard: dict[int, list[pa.RecordBatch]] = {s: [] for s in range(self.shards)}
             for parcel in reversed(list(parcels_of(parcels))):  # a shuffle delivers in any order
                 by_shard[parcel.shard].append(parcel.batch)
@@ -308,7 +314,9 @@ class LocalScript(Script):
         return home.loop(
             self._plan,
             failpoint=self._failpoint,
-            engine=lambda plan, ports, root: LocalEngine(plan, ports, root, shards=self.shards),
+            engine=lambda plan, ports, root: LocalEngine(
+                plan, ports, root, shards=self.shards, placement=self.placement
+            ),
         )
 
 

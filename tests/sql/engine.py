@@ -17,13 +17,14 @@ from millstream.clock import EARLIEST, LATEST
 from millstream.connect.port import SourcePort
 from millstream.engine.binding import bind
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
+from millstream.engine.input.python_batches import called_on_changes
 from millstream.errors import EngineFailed
 from millstream.home import Home
 from millstream.model.flow import Flow
-from millstream.model.reserved import OP
+from millstream.model.reserved import OP, PLACE
 from millstream.model.types.duckdb_values import arrow_table
 from millstream.model.types.schema import Schema
-from millstream.plan.parts import Explode, Op, Project
+from millstream.plan.parts import Batches, Explode, Op, Project
 from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.state.flow_state import FlowState
 from millstream.state.version import Version
@@ -55,12 +56,12 @@ _known_kinds: dict[str, pa.Schema] = {}
 class QueryEngine(LocalEngine):
     """Performs epochs of the plans that SQL makes."""
 
-    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, *, shards: int = 1) -> None:
+    def __init__(self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, **options: Any) -> None:
         _define_hashes()
         self._projected = bind._projected
         bind._projected = lambda _, schema, ops: self._kinds_of(schema, ops)
         try:
-            super().__init__(plan, ports, state, shards=shards)
+            super().__init__(plan, ports, state, **options)
         finally:
             bind._projected = self._projected
 
@@ -77,10 +78,15 @@ class QueryEngine(LocalEngine):
         return {n: _small(t) for n, t in super()._types(source, scan).items()}
 
     def projected(self, ops: Sequence[Op], table: pa.Table) -> pa.Table:
-        """What ops make of rows; `op` stays if it is there."""
+        """What ops make of rows; their kind of change and their order stay if they are there."""
         for op in ops:
+            if isinstance(op, Batches):
+                named = OP in table.column_names  # if not, only the types are asked for
+                done = called_on_changes(op, table if named else table.append_column(OP, pa.nulls(0, pa.string())))
+                table = done if named else done.drop_columns(OP)
+                continue
             self.duck.register("changed", table)
-            shown = [quoted(OP)] if OP in table.column_names else []
+            shown = [quoted(c) for c in table.column_names if c == OP or c.startswith(PLACE)]
             if isinstance(op, Explode):
                 array = _duck(op.array)
                 array = f"CASE WHEN len({array}) > 0 THEN {array} ELSE [NULL] END" if op.keep_empty else array
@@ -159,7 +165,9 @@ class QueryScript(LocalScript):
         return home.loop(
             self._plan,
             failpoint=self._failpoint,
-            engine=lambda plan, ports, root: QueryEngine(plan, ports, root, shards=self.shards),
+            engine=lambda plan, ports, root: QueryEngine(
+                plan, ports, root, shards=self.shards, placement=self.placement
+            ),
         )
 
 

@@ -25,7 +25,7 @@ from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.driver.evaluate import is_of_rows
 from millstream.engine.driver.projection import computed
 from millstream.engine.exchange import job
-from millstream.engine.exchange.graph import graph_of
+from millstream.engine.exchange.graph_builder import graph_of
 from millstream.engine.exchange.level_task import LevelTask
 from millstream.engine.exchange.results import forget_changes, opened
 from millstream.engine.exchange.routes import Routes
@@ -340,10 +340,12 @@ class _Epoch:
 
     def _levels(self, routes: Routes) -> list[LevelTask]:
         version, clocks, state = self.driver.version, self.driver.clocks, self.engine.cache.storage
+        number, attempt = self.input.number, self.input.attempt
+        lookups = self.driver.services.lookups(routes.graph, attempt, routes.shards)
         found = []
         for level in range(1, routes.graph.levels + 1):
             mine = version.only(routes.graph.steps(level))
-            found.append(LevelTask(level, routes, state, self.input.number, self.input.attempt, mine, clocks))
+            found.append(LevelTask(level, routes, state, number, attempt, mine, clocks, lookups))
         return found
 
     # ---- in the driver, or combined on the executors

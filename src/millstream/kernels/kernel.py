@@ -59,19 +59,19 @@ class Services(Protocol):
 
 
 class NoServices:
-    """The services of a task: it runs only operators that need none."""
+    """The services of a kernel that needs none."""
 
     def holds(self, operator: Operator, condition: PairCondition, pairs: pl.DataFrame) -> pl.Series:
-        """Raise NotImplementedError: only the driver evaluates conditions."""
-        raise _not_in_a_task(operator, "evaluates conditions")
+        """Raise NotImplementedError: the engine evaluates conditions."""
+        raise _no_service(operator, "evaluates conditions")
 
     def look_up(self, operator: AsyncLookup, requests: pl.DataFrame) -> pl.DataFrame:
-        """Raise NotImplementedError: only the driver performs lookups."""
-        raise _not_in_a_task(operator, "performs lookups")
+        """Raise NotImplementedError: the engine performs lookups."""
+        raise _no_service(operator, "performs lookups")
 
     def fixpoint(self, operator: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
-        """Raise NotImplementedError: only the driver runs loops."""
-        raise _not_in_a_task(operator, "runs loops")
+        """Raise NotImplementedError: the driver runs loops."""
+        raise _no_service(operator, "runs loops")
 
     def key_hash(self, operator: Operator, grouping_set: int) -> int:
         """Spark's hash of a single number, computed without Spark."""
@@ -79,8 +79,8 @@ class NoServices:
         return xxhash64(grouping_set)
 
 
-def _not_in_a_task(operator: Operator, does: str) -> NotImplementedError:
-    return NotImplementedError(f"{operator.step}: a task has no services; only the driver {does}")
+def _no_service(operator: Operator, does: str) -> NotImplementedError:
+    return NotImplementedError(f"{operator.step}: nothing {does} where this kernel runs")
 
 
 NO_SERVICES = NoServices()

@@ -16,6 +16,9 @@ from millstream.model.origin import here
 OP = "$op"
 """The column with the kind of a change: +I, -U, +U or -D."""
 
+PLACE = "$order"
+"""The beginning of the names of columns that carry the order of rows between tasks."""
+
 SHOWN_OP, SHOWN_EPOCH = "op", "epoch"
 """The names of the change kind and the epoch number where users see them."""
 

@@ -113,7 +113,8 @@ class StateLocation:
         if self.uri is None:
             return FlowState.in_folder(folder)
         mine = self.uri.storage(self.home).within(f"{self.id}/flows/{paths.part(flow, 'flow')}")
-        return FlowState(mine.within("state"), mine.within("changes"), folder, self.home)
+        state, changes, answers = (mine.within(name) for name in ("state", "changes", "answers"))
+        return FlowState(state, changes, answers, folder, self.home)
 
     def moved(self) -> StateLocation:
         """Another folder under the same URI."""
@@ -123,7 +124,7 @@ class StateLocation:
         """Remove what a dropped flow has left outside the home."""
         if not self.in_home:
             place = self.of(flow)
-            for storage in (place.runs, place.changes):
+            for storage in (place.runs, place.changes, place.answers):
                 storage.delete(storage.names())
 
     def encoded(self) -> bytes:

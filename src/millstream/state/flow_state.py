@@ -11,11 +11,13 @@ from millstream.state.storage import Storage
 
 @dataclass(frozen=True)
 class FlowState:
-    """Where the state of a flow is. Tasks read and write the two storages; the folder is the driver's alone."""
+    """Where the state of a flow is. Tasks read and write the storages; the folder is the driver's alone."""
 
     runs: Storage
     changes: Storage
     """For changes that tasks write and the driver takes."""
+    answers: Storage
+    """For the results of lookups."""
     folder: Path
     private: Path | None = None
     """A folder that tasks on other machines cannot read: the home, if state is outside it."""
@@ -23,9 +25,5 @@ class FlowState:
     @classmethod
     def in_folder(cls, folder: Path) -> FlowState:
         """All of it below one folder."""
-        return cls(LocalStorage(folder / "state"), LocalStorage(folder / "changes"), folder)
-
-    @property
-    def answers(self) -> Path:
-        """The answers of lookup functions."""
-        return self.folder / "answers"
+        state, changes, answers = (LocalStorage(folder / name) for name in ("state", "changes", "answers"))
+        return cls(state, changes, answers, folder)

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from millstream.engine.exchange import collected, parcels, routes
-from millstream.engine.exchange.graph import FINISH, Edge, Graph
+from millstream.engine.exchange.graph import FINISH, PAIRS, Edge, Graph
 from millstream.engine.exchange.parcels import FILE, PARCEL_BYTES, ROWS, Sender, parcels_of
 from millstream.engine.exchange.results import forget_changes, opened
 from millstream.engine.exchange.routes import Routes, in_order
@@ -64,13 +64,25 @@ def test_an_operator_over_sources_runs_on_the_executors(sql: str, operator: str)
     assert levels(sql)[operator] == 1
 
 
-def test_the_driver_runs_what_only_spark_can_evaluate_and_everything_downstream() -> None:
-    found = graph_of("SELECT a.k, count(*) AS n FROM a JOIN b ON a.k = b.k AND abs(a.v) < b.v GROUP BY a.k")
+def test_the_driver_runs_a_loop_and_everything_downstream() -> None:
+    loop = "WITH RECURSIVE r AS (SELECT k, v FROM a UNION SELECT r.k, b.v FROM r JOIN b ON r.v = b.k) "
+    found = graph_of(f"{loop} SELECT k, count(*) AS n FROM r GROUP BY k")
     assert {type(n.operator).__name__ for n in found.nodes.values()} == {"PassThrough"}
     first, second = found.reasons.values()
-    assert first == "Spark evaluates its condition"
+    assert "which runs there" not in first
     assert "which runs there" in second
     assert all(n.to_driver for n in found.nodes.values())
+
+
+def test_a_join_whose_condition_spark_evaluates_takes_two_levels() -> None:
+    sql = "SELECT a.k, count(*) AS n FROM a LEFT JOIN b ON a.k = b.k AND abs(a.v) < b.v GROUP BY a.k"
+    found = graph_of(sql)
+    assert not found.reasons
+    assert levels(sql) == {"PassThrough": 0, "Join": 2, "ChangingAggregation": 3}
+    (join,) = found.pairing(1)
+    assert join.pairs in found.computed(1)
+    assert join.pairs is not None and join.pairs.side == PAIRS
+    assert set(found.steps(1)) == set(found.steps(2)), "both levels read the state of the join"
 
 
 def test_spark_computes_between_two_levels() -> None:
@@ -107,6 +119,16 @@ CHAINS = {
     "updated": "SELECT k, n * 10 + abs(n) AS m FROM (SELECT k, count(*) AS n FROM (SELECT DISTINCT k, v FROM a) d "
     "GROUP BY k) g WHERE abs(n) > 1",
     "plain": "SELECT k, s FROM a WHERE v > 0",
+    **{
+        f"{how.lower()}_where": f"SELECT a.k, a.v, b.v AS w FROM a {how} JOIN b ON a.k = b.k AND abs(a.v) < b.v + 1"
+        for how in ("INNER", "LEFT", "RIGHT", "FULL")
+    },
+    "semi_where": "SELECT k, v, s FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND abs(b.v) > a.v)",
+    "anti_where": "SELECT k, v, s FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND abs(b.v) > a.v)",
+    "over_where": "SELECT w, count(*) AS n FROM "
+    "(SELECT a.k, b.v AS w FROM a LEFT JOIN b ON a.k = b.k AND abs(a.v) < b.v) j GROUP BY w",
+    "where_over": "SELECT x.k, x.n, b.s FROM (SELECT k, count(*) AS n FROM a GROUP BY k) x "
+    "LEFT JOIN b ON x.k = b.k AND abs(b.v) <= x.n",
 }
 
 
@@ -114,12 +136,13 @@ def rows_of(shards: list[int]) -> dict[str, list[str]]:
     chance = random.Random(7)
     with tempfile.TemporaryDirectory() as folder, QueryScript(flow_of(CHAINS), folder, shards=shards[0]) as script:
         for number in shards:
-            if number != shards[0]:
+            if number != script.shards:
                 script.crash()
                 script.resume(shards=number)
             for name in ("a", "b"):
                 script.send(name, *(row(chance) for _ in range(12)))
             script.tick()
+            assert bool(script.reports[-1].output.loads) is (number > 1), "the tasks have done it"
         return {name: sorted(map(repr, script.rows(name))) for name in CHAINS}
 
 

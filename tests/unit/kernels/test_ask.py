@@ -15,7 +15,8 @@ import pytest
 
 from millstream.clock import BEGINNING
 from millstream.engine.driver import lookup_calls
-from millstream.engine.driver.lookup_calls import answered, asked, forget
+from millstream.engine.driver.lookup_calls import answered, asked
+from millstream.engine.driver.lookup_records import forget
 from millstream.errors import UserCodeFailed
 from millstream.kernels.kernel import NoServices
 from millstream.kernels.outcome import OperatorClock, Outcome
@@ -24,6 +25,7 @@ from millstream.model.types.schema import Schema
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.python.lookup import AsyncLookup
+from millstream.state.local_storage import LocalStorage
 from millstream.state.run import StateRun
 from millstream.state.shard import RunCache, StateReader
 from tests.kernel_kit import advance, write_first
@@ -61,7 +63,7 @@ class Recorded(NoServices):
         self.folder, self.epoch = folder, epoch
 
     def look_up(self, operator: AsyncLookup, requests: pl.DataFrame) -> pl.DataFrame:
-        return answered(operator, requests, self.folder, self.epoch)
+        return answered(operator, requests, LocalStorage(self.folder), self.epoch)
 
 
 def stage(function: Any, keys: str = "k", schema: str = "twice BIGINT, by STRING", **more: Any) -> Operator:
@@ -155,7 +157,7 @@ def test_an_epoch_that_is_run_again_has_the_same_answers(tmp_path: Path) -> None
     assert again.changes.head(2).equals(first.changes)
     assert again.changes["by"].to_list() == ["v1", "v1", "v2"]
     assert service.calls == [[1, 2], [3]]
-    forget(tmp_path / "answers", "v", before=2)
+    forget(LocalStorage(tmp_path / "answers"), "v", before=2)
     assert not list((tmp_path / "answers" / "v").iterdir())
 
 

@@ -18,7 +18,7 @@ from millstream.engine.exchange.parcels import ROWS, Sender
 from millstream.engine.exchange.results import opened
 from millstream.engine.exchange.routes import Routes
 from millstream.errors import PlanError
-from millstream.kernels.kernel import NO_SERVICES, Kernel, NoServices, kernel_of
+from millstream.kernels.kernel import NO_SERVICES, Kernel, kernel_of
 from millstream.kernels.outcome import OperatorClock, Outcome
 from millstream.model.windows.windowing import Windowing
 from millstream.plan.operators.aggregates.aggregation import Aggregation
@@ -39,8 +39,8 @@ OPERATOR = DistinctRows("v")
         (lambda s: s.fixpoint(OPERATOR, []), "runs loops"),
     ],
 )
-def test_a_task_has_no_services(call: Callable[[Any], Any], reason: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"^v: a task has no services; only the driver {reason}$"):
+def test_a_kernel_may_have_no_services(call: Callable[[Any], Any], reason: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"^v: nothing {reason} where this kernel runs$"):
         call(NO_SERVICES)
 
 
@@ -75,7 +75,14 @@ def test_an_exchange_task_runs_kernels_without_services(tmp_path: Path, monkeypa
     found = opened(task.run(Sender(0).rows(ROWS, 0, pl.DataFrame({"a": [1, 2]})), 0, 7))
     assert [frame.rows() for frame in found.operators[0].changes] == [[(1,), (2,)]]
     assert [given for given, _ in passed] == [[(1,), (2,)]]
-    assert type(passed[0][1]) is NoServices
+    services = passed[0][1]
+    for call in (
+        lambda: services.holds(OPERATOR, None, pl.DataFrame()),
+        lambda: services.look_up(OPERATOR, pl.DataFrame()),
+        lambda: services.fixpoint(OPERATOR, []),
+    ):
+        with pytest.raises(NotImplementedError, match=r"^v: nothing .* where this kernel runs$"):
+            call()
 
 
 def test_an_operator_of_another_package_needs_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

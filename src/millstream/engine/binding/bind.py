@@ -23,7 +23,7 @@ from millstream.model.types.schema import TIMESTAMP, ddl_type
 from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.measures import check_keys, same_type
 from millstream.plan.operators.operator import ROW, Operator, view_of
-from millstream.plan.parts import Batches, Op, Project
+from millstream.plan.parts import Op, Project
 from millstream.plan.plan import Plan, PlannedView
 from millstream.plan.rules.guards import guarded
 
@@ -92,8 +92,7 @@ def _view(spark: SparkSession, view: PlannedView, types: Types, *, retract: bool
 def _projected(spark: SparkSession, schema: pa.Schema, ops: Sequence[Op]) -> pa.Schema:
     """The columns after ops."""
     ddl = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in schema)
-    mark = [] if any(isinstance(op, Batches) for op in ops) else [f"`{OP}` STRING"]
-    frame = through(spark.createDataFrame([], ", ".join([*mark, ddl])), ops)
+    frame = through(spark.createDataFrame([], f"`{OP}` STRING, {ddl}"), ops)
     said = {c.name: c.sql for op in ops if isinstance(op, Project) for c in op.columns}
     return pa.schema([f for f in arrow_schema(frame, said) if f.name != OP])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -23,6 +22,7 @@ from millstream.engine.driver.update_pairs import paired
 from millstream.engine.exchange.graph import Graph
 from millstream.engine.exchange.hot_keys import hot_of_next, loads
 from millstream.engine.exchange.results import OperatorResult, Results
+from millstream.engine.exchange.routes import in_order
 from millstream.errors import Unsupported
 from millstream.kernels.intake import Intake, gather
 from millstream.kernels.kernel import advance, needs_first_row
@@ -33,11 +33,13 @@ from millstream.model.reserved import OP
 from millstream.model.types.unknown_column import missing_column
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
+from millstream.plan.operators.python.lookup import AsyncLookup
 from millstream.plan.parts import Op, Project
 from millstream.plan.plan import Plan, PlannedView, Scan
 from millstream.state.run import StateRun
 from millstream.state.run_block import RunBlock
 from millstream.state.shard import RunCache, StateReader
+from millstream.state.storage import Storage
 from millstream.state.version import Version
 
 
@@ -51,7 +53,7 @@ class EpochDriver:
         version: Version,
         epoch_input: EpochInput,
         expressions: Expressions,
-        answers: Path,
+        answers: Storage,
     ) -> None:
         self.plan, self.cache, self.version, self.input = plan, cache, version, epoch_input
         self.expressions = expressions
@@ -163,9 +165,12 @@ class EpochDriver:
             self.frames.setdefault(i, []).extend(rows)
         for i, node in graph.nodes.items():
             result = results.operators.get(i) or OperatorResult()
-            self.spread[i], self.changes[i], self.panes[i] = result.runs, result.changes, result.panes
+            self.spread[i], self.panes[i] = result.runs, result.panes
+            self.changes[i] = [in_order(pl.concat(result.changes, how="vertical_relaxed"))] if result.changes else []
             self.dropped[i] = result.dropped
             self.final[i] = result.final
+            if isinstance(node.operator, AsyncLookup) and result.answers:
+                self.services.looked_up(node.operator, result.answers)
             if result.parts:
                 self.out.parts[node.view.name] = tuple(result.parts)
             self._failed(node.view, Outcome(failures=tuple(result.failures), skipped=result.skipped))
@@ -202,7 +207,8 @@ class EpochDriver:
             clock = replace(clock, begins=True)
         states = states_of(self.cache, operator, self.version)
         outcome = advance(operator, inputs, states, clock, self.services)
-        for into, rows in ((self.changes, outcome.changes), (self.panes, outcome.panes)):
+        changes = None if outcome.changes is None else in_order(outcome.changes)
+        for into, rows in ((self.changes, changes), (self.panes, outcome.panes)):
             if rows is not None:
                 into.setdefault(i, []).append(rows)
         self.dropped[i] = list(outcome.dropped)

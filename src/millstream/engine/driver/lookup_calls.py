@@ -13,41 +13,32 @@ import inspect
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
-from millstream import paths
+from millstream.engine.driver.lookup_records import LookupRecords
+from millstream.engine.spark.sent_function import SentFunction
 from millstream.kernels.python.by_key import KEY
 from millstream.kernels.python.lookup import answers, lookup_keys
 from millstream.plan.operators.python.lookup import AsyncLookup
-from millstream.state.durable import write_durably
-from millstream.state.ipc import ipc_bytes
+from millstream.state.storage import Storage
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """How long, in seconds, a call waits before a retry; the pause grows with each retry."""
 
 
-def answered(operator: AsyncLookup, questions: pl.DataFrame, folder: Path, epoch: int) -> pl.DataFrame:
+def answered(operator: AsyncLookup, questions: pl.DataFrame, storage: Storage, epoch: int) -> pl.DataFrame:
     """The results for the lookups of an epoch: those that an earlier attempt has recorded, and new ones."""
-    path = folder / operator.step / f"{epoch:012d}-{operator.fingerprint}.arrow"
-    known = _read(path)
+    records = LookupRecords.of(storage, operator, epoch)
+    known = records.read(records.names())
     new = questions if known is None else questions.join(known, on=KEY, how="anti", maintain_order="left")
     if len(new):
         fresh = answers(operator, new, asked(operator, lookup_keys(operator, new)))
         known = fresh if known is None else pl.concat([known, fresh], how="vertical_relaxed")
-        _write(path, known)
+        records.write(records.of_driver, known)
     assert known is not None, "there are questions"
     return known.join(questions, on=KEY, how="semi", maintain_order="left")
-
-
-def forget(folder: Path, step: str, before: int) -> None:
-    """Remove the recorded results of epochs before this one."""
-    for path in (folder / step).glob("*.arrow"):
-        if int(path.stem.partition("-")[0]) < before:
-            paths.delete_file(path, missing_ok=True)
 
 
 def asked(what: AsyncLookup, questions: Sequence[Any]) -> list[Any]:
@@ -92,11 +83,12 @@ def _aligned(what: AsyncLookup, given: Any, count: int) -> list[Any]:
 
 
 async def _called(what: AsyncLookup, batch: list[Any]) -> Any:
-    if inspect.iscoroutinefunction(what.function) or inspect.iscoroutinefunction(
-        getattr(what.function, "__call__", None)  # noqa: B004 - an object whose call is asynchronous
+    function = what.function.function if isinstance(what.function, SentFunction) else what.function
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object whose call is asynchronous
     ):
-        return await what.function(batch)
-    return await _in_thread(lambda: what.function(batch))
+        return await function(batch)
+    return await _in_thread(lambda: function(batch))
 
 
 def _in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -136,16 +128,3 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 def _seconds(micros: int | None) -> float | None:
     return None if micros is None else micros / 1e6
-
-
-def _read(path: Path) -> pl.DataFrame | None:
-    if not path.exists():
-        return None
-    frame = pl.from_arrow(pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all())
-    assert isinstance(frame, pl.DataFrame)
-    return frame
-
-
-def _write(path: Path, frame: pl.DataFrame) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_durably(path, ipc_bytes(frame.to_arrow()))

@@ -31,8 +31,7 @@ def computed(spark: Any, ops: Sequence[Op], changes: pa.Table) -> pa.Table:
         signs = pc.is_in(changes[OP], pa.array(["+I", "+U"]))
         halves = [(changes.filter(pc.invert(signs)), "-D"), (changes.filter(signs), "+I")]
         there = [h for h in halves if h[0].num_rows] or halves[:1]
-        done = [through(frame_of(spark, h.drop_columns(OP)), ops, op) for h, op in there]
-        return pa.concat_tables(done)
+        return pa.concat_tables([collected(through(frame_of(spark, rows), ops, kind)) for rows, kind in there])
     return collected(through(frame_of(spark, changes), ops))
 
 
@@ -49,20 +48,16 @@ def _swift(ops: Sequence[Op], changes: pa.Table) -> pa.Table | None:
     return None if rows is None else rows.to_arrow()
 
 
-def through(frame: DataFrame, ops: Sequence[Op], op: str | None = None) -> Any:
-    """Rows after ops, with their kind of change first. If all rows share one `op`, pass it and get an Arrow table."""
-    kept = [] if op is not None else [f"`{OP}`"]
+def through(frame: DataFrame, ops: Sequence[Op], kind: str = "+I") -> DataFrame:
+    """Changes after ops, with their kind. The rows that a Python function returns are changes of one `kind`."""
     for part in ops:
         if isinstance(part, Project):
             frame = frame if part.keep is None else frame.where(bounded(part.keep))
-            frame = frame.selectExpr(*kept, *(f"{bounded(c.sql)} AS `{c.name}`" for c in part.columns))
+            frame = frame.selectExpr(f"`{OP}`", *(f"{bounded(c.sql)} AS `{c.name}`" for c in part.columns))
         elif isinstance(part, Explode):
             frame = prelude.exploded(frame, part)
         elif isinstance(part, Batches):
-            frame = prelude.mapped(frame, part)
+            frame = prelude.mapped(frame, part).selectExpr(f"'{kind}' AS `{OP}`", "*")
         else:
             raise Unsupported(f"a stored table cannot be joined behind a step that keeps state: `{part.table}`")
-    if op is None:
-        return frame
-    found = collected(frame)
-    return found.add_column(0, OP, pa.array([op] * found.num_rows, pa.string()))
+    return frame

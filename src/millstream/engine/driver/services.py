@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import polars as pl
@@ -15,8 +14,11 @@ import pyarrow as pa
 from millstream.engine.driver import fixpoint
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.driver.evaluate import Failed, evaluated
-from millstream.engine.driver.lookup_calls import answered, forget
+from millstream.engine.driver.lookup_calls import answered
+from millstream.engine.driver.lookup_records import LookupRecords, forget
 from millstream.engine.driver.row_errors import policy
+from millstream.engine.exchange.graph import Graph
+from millstream.engine.exchange.task_services import LookupTasks
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.python.lookup import AsyncLookup
@@ -24,6 +26,7 @@ from millstream.plan.operators.relations.join import PairCondition
 from millstream.plan.operators.relations.loop import Loop
 from millstream.plan.parts import Column, Op, Project
 from millstream.plan.plan import Plan
+from millstream.state.storage import Storage
 
 KEPT = 5
 """For how many epochs the results of lookups are kept: as long as versions of the state."""
@@ -48,12 +51,14 @@ class DriverServices:
         self,
         plan: Plan,
         expressions: Expressions,
-        answers: Path,
+        answers: Storage,
         epoch: int,
         set_aside: Callable[[str, str, Failed, int], None],
     ) -> None:
         self._plan, self._expressions, self._answers, self._epoch = plan, expressions, answers, epoch
         self._set_aside = set_aside
+        self._known: dict[str, tuple[str, ...]] = {}
+        """By lookup that tasks perform: the files with the results of earlier attempts at the epoch."""
 
     def holds(self, operator: Operator, condition: PairCondition, pairs: pl.DataFrame) -> pl.Series:
         """Which pairs satisfy a condition. Pairs that it fails on do not, and become errors of the view."""
@@ -68,8 +73,27 @@ class DriverServices:
 
     def look_up(self, operator: AsyncLookup, requests: pl.DataFrame) -> pl.DataFrame:
         """Perform lookups. Their results are written next to the state before they are used."""
-        forget(self._answers, operator.step, self._epoch - KEPT)
+        self._forget(operator)
         return answered(operator, requests, self._answers, self._epoch)
+
+    def lookups(self, graph: Graph, attempt: int, shards: int) -> LookupTasks | None:
+        """What tasks need for the lookups of an epoch, with the results of earlier attempts at it; None if there are
+        no lookups.
+        """
+        for operator in (n.operator for n in graph.nodes.values()):
+            if isinstance(operator, AsyncLookup):
+                self._forget(operator)
+                names = LookupRecords.of(self._answers, operator, self._epoch).names()
+                self._known[operator.step] = tuple(names)
+        return LookupTasks(self._answers, self._epoch, attempt, shards, self._known) if self._known else None
+
+    def looked_up(self, operator: AsyncLookup, files: Sequence[str]) -> None:
+        """Record the files with the results that tasks have used, before anything else uses what they gave."""
+        records = LookupRecords.of(self._answers, operator, self._epoch)
+        records.note([*(n for n in self._known[operator.step] if n != records.of_driver), *files])
+
+    def _forget(self, operator: AsyncLookup) -> None:
+        forget(self._answers, operator.step, self._epoch - KEPT)
 
     def fixpoint(self, operator: Loop, tables: list[pl.DataFrame]) -> pl.DataFrame:
         """Repeat the body of a loop."""

@@ -1,53 +1,50 @@
 """Which operators of a plan run on the executors, at which level, and how changes get from one to the next.
 
 Level 0 is the task that reads a scan; it also runs operators that only pass rows on. An operator with state runs one
-level after the last operator that feeds it. The driver runs the others: operators without a source upstream before the
-job, operators that need the driver (and everything downstream of them) after it.
+level after the last operator that feeds it. A join whose condition only Spark can evaluate takes two levels: the first
+finds the pairs of rows, the second gets those that satisfy the condition. The driver runs the others: operators
+without a source upstream before the job, operators that need the driver (and everything downstream of them) after it.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import polars as pl
 import pyarrow as pa
 
 from millstream.connect.port import PartsWriter
-from millstream.kernels.native_expressions import holds
-from millstream.kernels.native_projection import projected
-from millstream.model.reserved import OP
-from millstream.plan.lowering.native_subset import native_projection
 from millstream.plan.operators.inputs import Side, Take
 from millstream.plan.operators.operator import Operator
-from millstream.plan.operators.relations.join import CONDITION, PairCondition
-from millstream.plan.parts import NativeProjection, Op, Project
-from millstream.plan.plan import Plan, PlannedView
-from millstream.plan.rules.driver_operators import driver_reasons
+from millstream.plan.parts import NativeProjection, Op
+from millstream.plan.plan import PlannedView
 
-ORDER = "$order"
-"""The beginning of the names of columns that carry the order of rows."""
 FINISH = -1
 """The side of an edge that finishes the changes of a view."""
+PAIRS = -3
+"""The side of an edge on which Spark evaluates a condition over pairs of rows."""
+PAIR = ("$0", "$1")
+"""The columns of a pair: the places of its rows (see `kernels/relations/join.py`)."""
 
 
 @dataclass(frozen=True)
 class Edge:
     """How the changes of an operator reach one side of another, or their view: the number of the receiving view, the
-    side, and the projections on the way.
+    side, and the ops on the way.
     """
 
     view: int
     side: int
     projections: tuple[NativeProjection, ...] = ()
     """Projections that kernels evaluate."""
-    ops: tuple[Project, ...] = ()
-    """Projections that only Spark can evaluate, between two tasks."""
+    ops: tuple[Op, ...] = ()
+    """Ops that only Spark can perform, between two tasks."""
     schema: pa.Schema | None = None
     """With `ops`: the columns before them."""
     number: int = 0
     """With `ops`: the number of the edge among those that Spark evaluates."""
+    functions: tuple[str, ...] = ()
+    """With `ops`: the Python functions that expressions may call."""
 
     @property
     def column(self) -> str:
@@ -67,6 +64,10 @@ class GraphNode:
     """Whether an operator in the driver takes its changes."""
     finish: Edge | None = None
     """How the changes of its view are finished; None if only other operators take them."""
+    pairs: Edge | None = None
+    """How Spark evaluates its condition over pairs of rows, after the level before its own; None if it has none, or its
+    kernel evaluates it.
+    """
 
     @property
     def operator(self) -> Operator:
@@ -105,12 +106,13 @@ class Graph:
 
     def computed(self, level: int) -> tuple[Edge, ...]:
         """The edges after a level on which Spark evaluates expressions."""
-        return tuple(e for n in self.at(level) for e in n.computed)
+        edges = [e for n in self.at(level) for e in n.computed]
+        return (*edges, *(n.pairs for n in self.pairing(level) if n.pairs is not None))
 
     @property
     def uses_spark(self) -> bool:
         """Whether Spark evaluates expressions between levels."""
-        return any(n.computed for n in self.nodes.values())
+        return any(n.computed or n.pairs is not None for n in self.nodes.values())
 
     def writing(self, writers: Mapping[str, PartsWriter]) -> dict[int, PartsWriter]:
         """By number of a view: the writer for its sink, if tasks finish its changes and the store does not keep it."""
@@ -124,103 +126,14 @@ class Graph:
         """The operators of a level, in plan order."""
         return [n for _, n in sorted(self.nodes.items()) if n.level == level]
 
+    def pairing(self, level: int) -> list[GraphNode]:
+        """The operators of the next level whose pairs of rows are found in this one."""
+        return [n for n in self.at(level + 1) if n.pairs is not None]
+
     def steps(self, level: int) -> list[str]:
-        """The states of the operators of a level."""
-        return [n.operator.state_step(s) for n in self.at(level) for s in n.operator.states]
-
-
-def graph_of(plan: Plan) -> Graph:
-    """The graph of a bound plan."""
-    numbers = {v.name: i for i, v in enumerate(plan.views)}
-    first = tuple(i for i, v in enumerate(plan.views) if not v.operator.feeds)
-    known = driver_reasons(plan)
-    levels: dict[int, int] = {}
-    reasons: dict[int, str] = {}
-    for i, view in enumerate(plan.views):
-        if i in first:
-            continue
-        why = known.get(view.name) or _needs_spark(plan, view, levels, numbers)
-        if why is not None:
-            reasons[i] = why
-            continue
-        before = [levels[numbers[n]] for n in view.operator.inputs if numbers[n] in levels]
-        levels[i] = 1 + max(before, default=0) if view.operator.stateful or view.operator.sides else 0
-    edges: dict[int, list[Edge]] = {}
-    sends: list[tuple[Edge, Take]] = []
-    to_driver: set[int] = set()
-    numbers_of_edges = itertools.count()
-    for i, view in enumerate(plan.views):
-        for s, side in enumerate(view.operator.sides):
-            for take in side.takes:
-                producer = numbers[take.view]
-                if i in levels and producer in first:
-                    sends.append((Edge(i, s), take))
-                elif i in levels:
-                    edge = _edge(i, s, take.ops, plan.views[producer], numbers_of_edges)
-                    edges.setdefault(producer, []).append(edge)
-                else:
-                    to_driver.add(producer)
-    nodes = {}
-    for i, level in levels.items():
-        view = plan.views[i]
-        ops = () if view.post is None or view.operator.appends else (view.post,)
-        finish = None if view.inner else _edge(i, FINISH, ops, view, numbers_of_edges)
-        nodes[i] = GraphNode(i, view, level, tuple(edges.get(i, ())), i in to_driver, finish)
-    return Graph(nodes, first, tuple(sends), reasons)
-
-
-def _edge(view: int, side: int, ops: Sequence[Op], producer: PlannedView, numbers: Iterator[int]) -> Edge:
-    """An edge over the results of an operator."""
-    if _is_native(ops, producer):
-        return Edge(view, side, _native(ops))
-    assert producer.results is not None, "the plan is bound"
-    order = [pa.field(f"{ORDER}{i}", pa.int64()) for i in range(len(producer.operator.orders_rows))]
-    schema = pa.schema([pa.field(OP, pa.string()), *order, *producer.results])
-    projects = tuple(op for op in ops if isinstance(op, Project))
-    assert len(projects) == len(ops), "driver_reasons keeps other ops in the driver"
-    return Edge(view, side, (), projects, schema, next(numbers))
-
-
-def _needs_spark(plan: Plan, view: PlannedView, levels: Mapping[int, int], numbers: Mapping[str, int]) -> str | None:
-    """Why types keep an operator in the driver, or an operator upstream of it; None if they do not."""
-    operator = view.operator
-    for take in (t for side in operator.sides for t in side.takes):
-        producer = plan.view(take.view)
-        if producer.operator.feeds and numbers[take.view] not in levels:
-            return f"its input comes from `{producer.operator.step}`, which runs there"
-    condition = operator.pair_condition
-    return None if condition is None or _is_native_condition(operator, condition) else CONDITION
-
-
-def _native(ops: Sequence[Op]) -> tuple[NativeProjection, ...]:
-    found = [native_projection(op) for op in ops]
-    return tuple(p for p in found if p is not None)
-
-
-def _is_native(ops: Sequence[Op], producer: PlannedView) -> bool:
-    """Whether kernels can evaluate the ops over the results of an operator."""
-    compiled = [native_projection(op) for op in ops]
-    if any(c is None for c in compiled):
-        return False
-    if all(c is None or c.renames for c in compiled):
-        return True
-    assert producer.results is not None, "the plan is bound"
-    return projected(_empty(producer.results), _native(ops)) is not None
-
-
-def _is_native_condition(operator: Operator, condition: PairCondition) -> bool:
-    """Whether the kernel can evaluate a condition over pairs of rows."""
-    if condition.quick is None:
-        return False
-    kinds = {c: t for side in operator.sides for c, t in zip(side.columns, side.types, strict=True)}
-    pairs = _empty(pa.schema([(c, kinds[c]) for c in condition.columns]))
-    return holds(condition.quick, pairs) is not None
-
-
-def _empty(schema: pa.Schema) -> pl.DataFrame:
-    frame = pl.from_arrow(schema.empty_table())
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+        """The states that the operators of a level read."""
+        nodes = [*self.at(level), *self.pairing(level)]
+        return [n.operator.state_step(s) for n in nodes for s in n.operator.states]
 
 
 def taken_columns(side: Side) -> list[str]:

@@ -11,9 +11,11 @@ import orjson
 import polars as pl
 
 from millstream.engine.driver.driver import states_of, write_outcome
-from millstream.engine.exchange.graph import GraphNode
+from millstream.engine.exchange.graph import PAIRS, GraphNode
 from millstream.engine.exchange.hot_keys import split_side
+from millstream.engine.exchange.pairs import FindPairs, PairsFound
 from millstream.engine.exchange.parcels import (
+    ANSWERS,
     DROPPED,
     FAILURES,
     NEWEST,
@@ -28,6 +30,7 @@ from millstream.engine.exchange.parcels import (
 )
 from millstream.engine.exchange.routes import COMBINED_SIDE, Routes, in_order
 from millstream.engine.exchange.split_state import SplitState, kept
+from millstream.engine.exchange.task_services import LookupTasks, TaskServices
 from millstream.kernels.intake import gather
 from millstream.kernels.kernel import COMBINED, NO_SERVICES, Services, advance
 from millstream.kernels.outcome import OperatorClock, Outcome, State
@@ -67,6 +70,7 @@ class LevelTask:
     attempt: int
     version: Version
     clocks: Mapping[int, OperatorClock]
+    lookups: LookupTasks | None = None
     services: Services = NO_SERVICES
 
     @property
@@ -78,11 +82,13 @@ class LevelTask:
         """Run the operators of one shard. Parcels for later levels and for the driver pass through."""
         mine: dict[tuple[int, int], list[Parcel]] = {}
         newest: dict[str, int] = {}
-        here = {node.number for node in self.nodes}
+        pairing = self.routes.graph.pairing(self.level)
+        here, next_level = {n.number for n in self.nodes}, {n.number for n in pairing}
         for parcel in parcels_of(batches):
-            if parcel.kind in (ROWS, SIDE) and parcel.view in here:
+            if parcel.kind in (ROWS, SIDE) and parcel.view in here | next_level:
                 mine.setdefault((parcel.view, parcel.side), []).append(parcel)
-                continue
+                if parcel.view in here:
+                    continue
             if parcel.kind == NEWEST:
                 for source, time in orjson.loads(parcel.payload).items():
                     newest[source] = max(time, newest.get(source, time))
@@ -94,6 +100,8 @@ class LevelTask:
         for node in self.nodes:
             if node.number not in self.routes.whole or shard == 0:
                 yield from self._operator(node, mine, newest, cache, shard, attempt, sender, done)
+        for node in pairing:
+            yield from self._find_pairs(node, mine, newest, cache, shard, sender)
         yield sender.data(RUNS, -1, done.encoded())
         yield from sender.keys()
 
@@ -118,19 +126,15 @@ class LevelTask:
             if not operator.stateful:
                 return
             begins = whole  # it is never empty, and gives its first row
-        hashes = None if whole else shard_range(shard, self.routes.shards)
-        keys, sides = split_side(self.routes.hot, operator)
-        states = states_of(cache, operator, self.version, hashes)
-        if len(keys) and hashes is not None:
-            states = self._split_states(cache, operator, states, keys, sides, shard)
-        clock = replace(self.clocks[node.number], shard=shard, shards=self.routes.shards, begins=begins)
-        if operator.ttl is not None:
-            clock = replace(
-                clock, newest=max((newest[s] for s in operator.sources if s in newest), default=clock.newest)
-            )
-        outcome = advance(operator, inputs, states, clock, self.services)
+        pairs = None if node.pairs is None else _frames(mine.get((node.number, PAIRS), ()))
+        services = TaskServices(self.services, self.lookups, shard, attempt, pairs)
+        states, clock = self._states(node, cache, shard), self._clock(node, newest, shard)
+        outcome = advance(operator, inputs, states, replace(clock, begins=begins), services)
+        if services.files:
+            yield sender.data(ANSWERS, node.number, orjson.dumps(services.files))
         name = self._name(shard, attempt)
-        if len(keys) and hashes is not None:
+        keys, sides = split_side(self.routes.hot, operator)
+        if len(keys) and not whole:
             written = self._write_split(cache, operator, outcome, keys, sides, shard, attempt)
         else:
             written = write_outcome(cache, operator, outcome, name)
@@ -140,6 +144,45 @@ class LevelTask:
         if outcome.changes is not None and len(outcome.changes):
             file = f"{name}-{node.number}.arrow"
             yield from self.routes.deliver(node, outcome.changes, sender, file)
+
+    def _find_pairs(
+        self,
+        node: GraphNode,
+        mine: Mapping[tuple[int, int], list[Parcel]],
+        newest: Mapping[str, int],
+        cache: RunCache,
+        shard: int,
+        sender: Sender,
+    ) -> Batches:
+        """Send the pairs of an operator of the next level to Spark."""
+        inputs = self._inputs(node, mine)
+        if all(rows is None for rows in inputs.values()):
+            return
+        assert node.pairs is not None
+        try:
+            advance(
+                node.operator, inputs, self._states(node, cache, shard), self._clock(node, newest, shard), FindPairs()
+            )
+        except PairsFound as found:
+            yield from sender.records(node.pairs, found.pairs)
+
+    def _states(self, node: GraphNode, cache: RunCache, shard: int) -> Mapping[str, State]:
+        """The states of an operator in one shard."""
+        hashes = None if node.number in self.routes.whole else shard_range(shard, self.routes.shards)
+        keys, sides = split_side(self.routes.hot, node.operator)
+        states = states_of(cache, node.operator, self.version, hashes)
+        if len(keys) and hashes is not None:
+            return self._split_states(cache, node.operator, states, keys, sides, shard)
+        return states
+
+    def _clock(self, node: GraphNode, newest: Mapping[str, int], shard: int) -> OperatorClock:
+        """The clock of an operator in one shard."""
+        clock = replace(self.clocks[node.number], shard=shard, shards=self.routes.shards)
+        if node.operator.ttl is None:
+            return clock
+        return replace(
+            clock, newest=max((newest[s] for s in node.operator.sources if s in newest), default=clock.newest)
+        )
 
     def _name(self, shard: int, attempt: int) -> str:
         return f"{self.epoch:012d}-{self.attempt}-{shard}-{attempt}"
@@ -196,7 +239,11 @@ class LevelTask:
             frames = _frames(mine.get((node.number, i), ()))
             if len(side.takes) > 1:
                 frames = [f.select(OP, *side.columns) for f in frames]
-            found[name] = in_order(pl.concat(frames, how="vertical_relaxed")) if frames else None
+            if frames:
+                rows = pl.concat(frames, how="vertical_relaxed")
+                found[name] = in_order(rows, keep=operator.carries_order)
+            else:
+                found[name] = None
         combined = _frames(mine.get((node.number, COMBINED_SIDE), ()))
         return found | {COMBINED: pl.concat(combined, how="vertical_relaxed")} if combined else found
 

@@ -38,7 +38,7 @@ ROWS, SIDE, NEWEST, RECORD = "rows", "side", "newest", "record"
 """Kinds for tasks: rows of a scan for an operator, changes for a side of an operator, newest event times. A record is
 one changed row, in a column of its own, for expressions that Spark evaluates.
 """
-COUNTS, RUNS, KEYS, CHANGES, FINAL, FILE, PART, REFUSED, PANES, DROPPED, FAILURES = (
+COUNTS, RUNS, KEYS, CHANGES, FINAL, FILE, PART, REFUSED, PANES, DROPPED, FAILURES, ANSWERS = (
     "counts",
     "runs",
     "keys",
@@ -50,10 +50,12 @@ COUNTS, RUNS, KEYS, CHANGES, FINAL, FILE, PART, REFUSED, PANES, DROPPED, FAILURE
     "panes",
     "dropped",
     "failures",
+    "answers",
 )
 """Kinds for the driver: the counts of a scan, the runs of a task and the rows that its operators received, the keys of
 the rows that it sent, changes of an operator, finished changes of a view (or the file that holds them), a part of a
-sink that a task has written, or why it could not, panes, dropped records, rows that user code failed on.
+sink that a task has written, or why it could not, panes, dropped records, rows that user code failed on, the files with
+results of lookups.
 """
 
 

@@ -15,6 +15,7 @@ from millstream.connect.port import SinkPart
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.exchange.hot_keys import KeyCounts
 from millstream.engine.exchange.parcels import (
+    ANSWERS,
     CHANGES,
     COUNTS,
     DROPPED,
@@ -57,6 +58,8 @@ class OperatorResult:
     dropped: list[Dropped] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     skipped: int = 0
+    answers: list[str] = field(default_factory=list)
+    """The files with the results of lookups that tasks have used."""
 
     def close_small(self) -> None:
         """Add the changes that came in parcels to the others: all at once, because every conversion costs."""
@@ -177,6 +180,8 @@ def _add(result: OperatorResult, parcel: Parcel, files: Storage | None) -> None:
         failed = orjson.loads(parcel.payload)
         result.failures += [Failure(*f) for f in failed["failures"]]
         result.skipped += failed["skipped"]
+    elif kind == ANSWERS:
+        result.answers += orjson.loads(parcel.payload)
 
 
 def _dropped(values: Sequence[Any]) -> Dropped:

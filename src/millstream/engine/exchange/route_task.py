@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.exchange.collected import Collected
-from millstream.engine.exchange.graph import FINISH, ORDER, Edge
-from millstream.engine.exchange.parcels import RECORD, SCHEMA, Batches, Sender
+from millstream.engine.exchange.graph import FINISH, PAIR, PAIRS, Edge
+from millstream.engine.exchange.parcels import RECORD, SCHEMA, SIDE, Batches, Sender
 from millstream.engine.exchange.routes import Routes
+from millstream.model.reserved import PLACE
 
 KEEP = "$keep"
 """The field of a record that says whether it passed the conditions on its way."""
@@ -70,10 +71,12 @@ class RouteTask:
         rows = pl.concat(frames, how="vertical_relaxed")
         if not len(rows):
             return
-        if edge.side == FINISH:
+        if edge.side == PAIRS:
+            yield from sender.rows(SIDE, edge.view, rows.select(PAIR), sender.shard, PAIRS)
+        elif edge.side == FINISH:
             yield from self.routes.finished(self.routes.graph.nodes[edge.view], rows, sender, file)
         else:
-            order = [c for c in rows.columns if c.startswith(ORDER)]
+            order = [c for c in rows.columns if c.startswith(PLACE)]
             yield from self.routes.along(Edge(edge.view, edge.side), rows, order, sender)
 
 

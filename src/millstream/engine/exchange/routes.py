@@ -18,7 +18,7 @@ import pyarrow as pa
 from millstream.connect.port import PartsWriter
 from millstream.engine.driver.epoch_io import HotKeys, polars
 from millstream.engine.driver.update_pairs import paired
-from millstream.engine.exchange.graph import ORDER, Edge, Graph, GraphNode, taken_columns
+from millstream.engine.exchange.graph import Edge, Graph, GraphNode, taken_columns
 from millstream.engine.exchange.hot_keys import repeated, split_side
 from millstream.engine.exchange.parcels import CHANGES, DRIVER, FILE, FINAL, PART, REFUSED, SIDE, Batches, Sender
 from millstream.errors import SinkError
@@ -26,7 +26,7 @@ from millstream.kernels.changes import types_of
 from millstream.kernels.hashing import hashed
 from millstream.kernels.kernel import kernel_of
 from millstream.kernels.native_projection import projected
-from millstream.model.reserved import OP
+from millstream.model.reserved import OP, PLACE
 from millstream.plan.operators.inputs import Take
 from millstream.plan.operators.operator import Operator
 from millstream.plan.plan import Plan, PlannedView
@@ -63,7 +63,7 @@ class Routes:
         for edge in node.edges:
             yield from self.along(edge, changes, order, sender)
         if node.to_driver:
-            yield from sender.rows(CHANGES, node.number, in_order(changes))
+            yield from sender.rows(CHANGES, node.number, changes)
         if node.finish is not None:
             if node.finish.ops:
                 yield from sender.records(node.finish, changes)
@@ -104,7 +104,7 @@ class Routes:
             return
         operator = self.graph.nodes[edge.view].operator
         side = operator.sides[edge.side]
-        carried = tuple(f"{ORDER}{i}" for i in range(len(order)))
+        carried = tuple(f"{PLACE}{i}" for i in range(len(order)))
         rows = _computed(edge, changes).select(OP, *carried, *taken_columns(side))
         if operator.keeps_place:
             yield from sender.rows(SIDE, edge.view, rows, sender.shard, edge.side)
@@ -204,17 +204,20 @@ class ChangesInDriver(Protocol):
         ...
 
 
-def in_order(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows by the columns that give their order, if they have such columns; without these columns."""
-    order = [c for c in rows.columns if c.startswith(ORDER)]
-    return rows.sort(order, maintain_order=True).drop(order) if order else rows
+def in_order(rows: pl.DataFrame, *, keep: bool = False) -> pl.DataFrame:
+    """Rows by the columns that give their order, if they have such columns; without these columns, unless `keep`."""
+    order = [c for c in rows.columns if c.startswith(PLACE)]
+    if not order:
+        return rows
+    ordered = rows.sort(order, maintain_order=True)
+    return ordered if keep else ordered.drop(order)
 
 
 def _appended(node: GraphNode, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of scans as inserts, with the columns of their order."""
     view, order = node.view, node.operator.orders_rows
     hidden = [pl.col("$ts").cast(pl.Datetime("us", "UTC"))] if "$ts" in view.hidden else []
-    places = [pl.col(c).alias(f"{ORDER}{i}") for i, c in enumerate(order)]
+    places = [pl.col(c).alias(f"{PLACE}{i}") for i, c in enumerate(order)]
     return rows.select(pl.lit("+I").alias(OP), *places, *view.columns, *hidden)
 
 
@@ -222,7 +225,7 @@ def _computed(edge: Edge, changes: pl.DataFrame) -> pl.DataFrame:
     """Changes after the projections of an edge, with the columns that carry their order."""
     if not edge.projections:
         return changes
-    carried = [c for c in changes.columns if c.startswith(ORDER)]
+    carried = [c for c in changes.columns if c.startswith(PLACE)]
     rows = projected(changes, edge.projections, (OP, *carried))
     assert rows is not None, "the graph has checked that kernels can compute it"
     return rows

@@ -5,16 +5,13 @@ Its output goes to `kernels/intake.py`, or to Spark's own combining (`combine.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millstream.clock import EARLIEST, LATEST
-from millstream.errors import Unsupported, UserCodeFailed
+from millstream.engine.input.python_batches import runner
+from millstream.errors import Unsupported
 from millstream.model.types.schema import ddl_type
 from millstream.model.types.unknown_column import missing_column
 from millstream.plan.parts import Batches, Explode, Lookup, Op, Project
@@ -64,7 +61,7 @@ def mapped(frame: DataFrame, op: Batches, event_time: str | None = None) -> Data
     """The rows that a Python function returns."""
     fields = ", ".join(f"`{f.name}` {ddl_type(f.type)}" for f in op.schema if f.type is not None)
     plain = frame.select(*(F.col(f"`{c}`") for c in frame.columns if not c.startswith("$")))
-    return plain.mapInArrow(_runner(op.function, op.takes, op.schema.to_arrow(), event_time), fields)
+    return plain.mapInArrow(runner(op, event_time), fields)
 
 
 def _join(frame: DataFrame, op: Lookup, table: DataFrame) -> DataFrame:
@@ -90,62 +87,3 @@ def _batches(frame: DataFrame, op: Batches, source: PlannedSource, now: int) -> 
         .withColumn("$pos", F.lit(0).cast("bigint"))
         .withColumn("$bad", F.lit(0))
     )
-
-
-def _runner(
-    function: Callable[[Any], Any], takes: str, schema: pa.Schema, event_time: str | None
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    name = getattr(function, "__qualname__", "function")
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            table = pa.Table.from_batches([batch])
-            try:
-                result = function(_given(table, takes))
-            except Exception as error:
-                msg = f"{name} failed on a batch of {table.num_rows} rows: {type(error).__name__}: {error}"
-                raise UserCodeFailed(msg) from error
-            taken = _taken(result, name, schema)
-            if event_time is not None and taken[event_time].null_count:
-                msg = f"{name} gave a row without its event time `{event_time}`"
-                raise UserCodeFailed(msg)
-            if event_time is not None and not _in_range(taken[event_time]):
-                msg = f"{name} gave an event time outside of the years 1 to 9999"
-                raise UserCodeFailed(msg)
-            yield from taken.to_batches()
-
-    return run
-
-
-def _in_range(times: pa.ChunkedArray) -> bool:
-    """Whether all times are within the range of event times."""
-    ends = pc.min_max(times.cast(pa.timestamp("us")).cast(pa.int64()))
-    return not len(times) or (ends["min"].as_py() >= EARLIEST and ends["max"].as_py() <= LATEST)
-
-
-def _given(table: pa.Table, takes: str) -> Any:
-    if takes == "arrow":
-        return table
-    if takes == "pandas":
-        return table.to_pandas()
-    import polars as pl
-
-    return pl.from_arrow(table)
-
-
-def _taken(result: Any, name: str, schema: pa.Schema) -> pa.Table:
-    if isinstance(result, pa.RecordBatch):
-        result = pa.Table.from_batches([result])
-    elif hasattr(result, "to_arrow"):
-        result = result.to_arrow()
-    elif not isinstance(result, pa.Table):
-        result = pa.Table.from_pandas(result, preserve_index=False)
-    missing = [n for n in schema.names if n not in result.column_names]
-    if missing:
-        msg = f"{name} did not give the column `{missing[0]}`; it gave {', '.join(result.column_names)}"
-        raise UserCodeFailed(msg)
-    try:
-        return result.select(schema.names).cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        msg = f"{name} gave columns of other types than it declares: {error}"
-        raise UserCodeFailed(msg) from error

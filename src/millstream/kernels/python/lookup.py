@@ -1,8 +1,9 @@
 """The kernel of lookups in external systems: it performs each distinct lookup once, and caches the result while it is
 valid.
 
-The kernel only determines which lookups are needed. `engine/driver/lookup_calls.py` performs them and records the
-results before they are used, so that a rerun of the epoch gets the same ones. Columns of state: ``$h`` and ``$a``
+The kernel only determines which lookups are needed. `engine/driver/lookup_calls.py` performs them, and
+`engine/driver/lookup_records.py` records the results before they are used, so that a rerun of the epoch gets the same
+ones. Columns of state: ``$h`` and ``$a``
 hashes of the lookup key (``$b`` is 0), ``@<column>`` for each column of its result, ``$hit`` whether there is one,
 ``$till`` the processing time until which it is valid, ``$x`` and ``$gone``.
 """
@@ -24,7 +25,7 @@ from millstream.kernels.python.by_key import KEY, types
 from millstream.kernels.python.failures import checked, column, failure, record_text
 from millstream.kernels.python.process import listed
 from millstream.model.python.process import FAIL, QUARANTINE, SKIP, Output, rows_of
-from millstream.model.reserved import OP
+from millstream.model.reserved import OP, PLACE
 from millstream.plan.operators.python.lookup import AsyncLookup
 
 
@@ -34,7 +35,8 @@ def advance(operator: AsyncLookup, inputs: Inputs, states: States, clock: Operat
     old = _outdated(operator, state, clock)
     if changes is None or not len(changes):
         return keeping(None, rows=old)
-    rows = changes.select(operator.columns).cast(types(operator))  # type: ignore[arg-type]
+    order = [c for c in changes.columns if c.startswith(PLACE)]
+    rows = changes.select(*operator.columns, *order).cast(types(operator))  # type: ignore[arg-type]
     first, second = hashed(rows, operator.keys)
     rows = rows.with_columns(pl.Series("$h", first), pl.Series("$a", second))
     requests = rows.select(*KEY, *operator.keys).unique(KEY, keep="first", maintain_order=True)
@@ -53,7 +55,7 @@ def advance(operator: AsyncLookup, inputs: Inputs, states: States, clock: Operat
     answered = rows.join(pl.concat(parts, how="vertical_relaxed"), on=KEY, how="left", maintain_order="left")
     state_rows = pl.concat(new_states, how="vertical_relaxed") if new_states else None
     state_rows = None if state_rows is None or not len(state_rows) else state_rows
-    return _outcome(operator, answered, state_rows)
+    return _outcome(operator, answered, state_rows, order)
 
 
 def answers(operator: AsyncLookup, requests: pl.DataFrame, results: Sequence[Any]) -> pl.DataFrame:
@@ -133,7 +135,9 @@ def _outdated(operator: AsyncLookup, state: State, clock: OperatorClock) -> pl.D
     return old.with_columns(pl.lit(True).alias("$gone")) if len(old) else None
 
 
-def _outcome(operator: AsyncLookup, rows: pl.DataFrame, new_state: pl.DataFrame | None) -> Outcome:
+def _outcome(
+    operator: AsyncLookup, rows: pl.DataFrame, new_state: pl.DataFrame | None, order: Sequence[str]
+) -> Outcome:
     failures: list[Failure] = []
     skipped = 0
     failed = rows["$failed"].is_not_null()
@@ -152,7 +156,7 @@ def _outcome(operator: AsyncLookup, rows: pl.DataFrame, new_state: pl.DataFrame 
     if operator.required:
         rows = rows.filter("$hit")
     result_rows = rows.select(
-        pl.lit("+I").alias(OP), *operator.columns, *(pl.col(f"@{n}").alias(n) for n in operator.schema.names)
+        pl.lit("+I").alias(OP), *order, *operator.columns, *(pl.col(f"@{n}").alias(n) for n in operator.schema.names)
     )
     return replace(keeping(result_rows, rows=new_state), failures=tuple(failures), skipped=skipped)
 

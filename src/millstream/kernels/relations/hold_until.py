@@ -8,13 +8,14 @@ from millstream.clock import END_OF_TIME
 from millstream.kernels.changes import (
     CONTENT,
     GROUP,
+    pair,
     repeated,
     touched_rows,
     written,
 )
 from millstream.kernels.kernel import Inputs, Kernel, Services, States
 from millstream.kernels.outcome import OperatorClock, Outcome, State, keeping
-from millstream.model.reserved import OP
+from millstream.model.reserved import OP, PLACE
 from millstream.plan.operators.inputs import Side
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.relations.hold_until import HoldUntil
@@ -26,9 +27,14 @@ def advance(operator: HoldUntil, inputs: Inputs, states: States, clock: Operator
     side = operator.sides[0]
     at = pl.col(operator.column).cast(pl.Datetime("us", "UTC")).cast(pl.Int64) + operator.slack
     rows, due = waiting(side, operator.keys, inputs["rows"], states["rows"], clock, at.fill_null(END_OF_TIME))
-    ordered = due.sort(operator.column, *CONTENT)
+    order: list[str] = []
+    if operator.by_content:
+        order = [f"{PLACE}{i}" for i in range(3)]
+        time = pl.col(operator.column).cast(pl.Datetime("us", "UTC")).cast(pl.Int64).alias(order[0])
+        due = due.with_columns(time, *pair(order[1:], due, operator.result))
+    ordered = due.sort(order or [operator.column, *CONTENT])
     released = repeated(ordered, ordered["$n"].to_numpy())
-    changes = released.select(pl.lit("+I").alias(OP), *operator.result) if len(released) else None
+    changes = released.select(pl.lit("+I").alias(OP), *order, *operator.result) if len(released) else None
     new_state = (
         None if rows is None else rows.filter((pl.col("$x") > clock.watermark) & (pl.col("$n") != pl.col("$was")))
     )

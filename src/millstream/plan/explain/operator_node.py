@@ -68,7 +68,21 @@ def operator_node(plan: Plan, operator: Operator) -> Node:
 def placed(plan: Plan, operator: Operator) -> str:
     """Where an operator runs."""
     why = next((w for name, w in driver_reasons(plan).items() if plan.view(name).operator is operator), None)
-    return "inline for small slices, on the executors for large ones" if why is None else f"in the driver: {why}"
+    if why is not None:
+        return f"in the driver: {why}"
+    return "inline for small slices, on the executors for large ones" + _condition(plan, operator)
+
+
+def _condition(plan: Plan, operator: Operator) -> str:
+    """On what it depends whether an operator runs on the executors, if on anything."""
+    if operator.sends_function:
+        return ", if its function can be pickled"
+    before = [plan.view(n).operator for n in operator.inputs]
+    names = [b.name() if b.sends_function else "" for b in before]
+    name = next((n for n in names if n), None)
+    if name is not None:
+        return f", if {name} can be pickled"
+    return next((c for b in before if (c := _condition(plan, b))), "")
 
 
 def growing_states(plan: Plan) -> list[tuple[Operator, str]]:

@@ -114,6 +114,11 @@ class StatefulLowering:
         self.scans.views.append(_inner(inner, operator, names))
         return self.whole([Take(inner)], names)
 
+    def order_of(self, side: Side) -> tuple[str, ...]:
+        """The columns that give the order of the rows of a side; none if they have no order."""
+        orders = {self._view(t.view).operator.orders_rows for t in side.takes}
+        return orders.pop() if len(orders) == 1 else ()
+
     def side(self, name: str, step: Step, columns: Named, late: Late | None = None, *, ordered: bool = False) -> Side:
         """The rows of a step as one side of an operator. With `ordered`, rows of sources come in event-time order."""
         if ordered and not steps.changes(step):

@@ -126,6 +126,8 @@ class Operator:
     """Whether it emits one row from the first epoch on."""
     by_clock: ClassVar[bool] = False
     """Whether rows appear and disappear by processing time alone."""
+    sends_function: ClassVar[bool] = False
+    """Whether it runs on the executors only if its function can be pickled."""
     kernel: ClassVar[str] = ""
     """The module of its kernel; by default the one of the same name under `millstream.kernels`."""
 
@@ -218,6 +220,11 @@ class Operator:
     @property
     def order_matters(self) -> bool:
         """Whether its results depend on the order in which the rows of a key arrive."""
+        return False
+
+    @property
+    def carries_order(self) -> bool:
+        """Whether its results keep the columns that carry the order of its input rows."""
         return False
 
     @property

@@ -6,12 +6,13 @@ input from an operator in the driver.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from millstream.plan.operators.operator import Operator
-from millstream.plan.parts import Project
+from millstream.plan.parts import Batches, Op
 from millstream.plan.plan import Plan, PlannedView
 
 NO_SOURCE = "no source feeds it"
-EXPANDED = "its input passes an array that is expanded, or a Python function over batches"
 ORDER = "it depends on the order of rows that another operator gives"
 
 
@@ -37,11 +38,14 @@ def _reason(plan: Plan, view: PlannedView, reasons: dict[str, str]) -> str | Non
             continue  # it runs before the others, and the driver computes what is taken of it
         if take.view in reasons:
             return f"its input comes from {_named(producer)}, which runs there"
-        if operator.order_matters and not producer.orders_rows:
+        if operator.order_matters and not (producer.orders_rows and keeps_order(take.ops)):
             return ORDER
-        if not all(isinstance(op, Project) for op in take.ops):
-            return EXPANDED
     return None
+
+
+def keeps_order(ops: Sequence[Op]) -> bool:
+    """Whether rows still have the order of the rows before them after some ops. Those of a Python function do not."""
+    return not any(isinstance(op, Batches) for op in ops)
 
 
 def _named(operator: Operator) -> str:

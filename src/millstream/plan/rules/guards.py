@@ -46,14 +46,14 @@ def _scan(plan: Plan, scan: Scan) -> Scan:
         if None in by or original.only_names is not None:
             return original
         condition = " OR ".join(f"({sql[k]})" for k in sorted(k for k in by if k is not None))
-        value = _calls_guarded(original.sql, condition, functions)
+        value = calls_guarded(original.sql, condition, functions)
         otherwise = " ELSE 0L" if original.name in numbers else ""
         return Column(original.name, f"CASE WHEN {condition} THEN {value}{otherwise} END")
 
     return replace(scan, columns=tuple(column(c) for c in scan.columns))
 
 
-def _calls_guarded(sql: str, condition: str, functions: Iterable[str]) -> str:
+def calls_guarded(sql: str, condition: str, functions: Iterable[str]) -> str:
     """An expression that calls Python functions only where a condition is true."""
     called = {n.lower() for n in functions if re.search(rf"\b{re.escape(n)}\s*\(", sql, re.IGNORECASE)}
     if not called:

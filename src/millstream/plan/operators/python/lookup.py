@@ -43,8 +43,11 @@ class AsyncLookup(Operator):
     redact: bool = False
     code: str = ""
     """The identity of the code, for comparing with kept state."""
+    order: tuple[str, ...] = ()
+    """The columns that give the order of its input rows."""
 
     format_name: ClassVar[str] = "Asking"
+    sends_function: ClassVar[bool] = True
 
     @property
     def append_only(self) -> bool:
@@ -52,9 +55,14 @@ class AsyncLookup(Operator):
         return True
 
     @property
-    def driver_only(self) -> str | None:
-        """Its results are recorded there before they are used."""
-        return "its results are recorded before they are used"
+    def orders_rows(self) -> tuple[str, ...]:
+        """The order of its input: each row gives at most one."""
+        return self.order
+
+    @property
+    def carries_order(self) -> bool:
+        """True: it adds columns to rows."""
+        return True
 
     @property
     def result(self) -> tuple[str, ...]:
@@ -95,10 +103,11 @@ class AsyncLookup(Operator):
 def lower(lowering: StatefulLowering, name: str, step: Asked) -> AsyncLookup:
     """The operator of the step. Its rows come ordered by partition and offset."""
     row = tuple((n, col(n)) for n in step.input.schema.names)
+    side = lowering.by_place(name, step.input, row)
     return lowering.operator(
         AsyncLookup,
         name,
-        (lowering.by_place(name, step.input, row),),
+        (side,),
         step.on,
         function=step.function,
         function_name=step.name,
@@ -112,4 +121,5 @@ def lower(lowering: StatefulLowering, name: str, step: Asked) -> AsyncLookup:
         errors=step.errors,
         redact=step.redact,
         code=code_identity(step.function),
+        order=lowering.order_of(side),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
 from millstream.model.expression import col
 from millstream.model.steps import event_times
+from millstream.model.steps import step as steps
 from millstream.model.steps.relations.hold_until import Settling
 from millstream.plan.operators.operator import ExplainNames, Operator, lowers
 
@@ -22,6 +23,10 @@ class HoldUntil(Operator):
 
     column: str
     slack: int
+    by_content: bool = field(default=False, repr=False)
+    """Whether rows with equal times are ordered by their content, because they have no order of arrival. (It is not a
+    part of fingerprints: state does not depend on it.)
+    """
 
     title: ClassVar[str] = "final rows"
     format_name: ClassVar[str] = "Settled"
@@ -31,6 +36,11 @@ class HoldUntil(Operator):
     def append_only(self) -> bool:
         """Always true."""
         return True
+
+    @property
+    def orders_rows(self) -> tuple[str, ...]:
+        """Time, then two hashes of the content."""
+        return (self.column, "$a", "$b") if self.by_content else ()
 
     @property
     def result(self) -> tuple[str, ...]:
@@ -59,4 +69,5 @@ def lower(lowering: StatefulLowering, name: str, step: Settling) -> HoldUntil:
     nested = any(f.type is not None and pa.types.is_nested(f.type) for f in step.schema)
     keys = (step.column,) if nested else side.columns
     slack = event_times.times_of(step.input)[step.column]
-    return lowering.operator(HoldUntil, name, (side,), keys, column=step.column, slack=slack)
+    arbitrary = steps.changes(step.input) and not lowering.order_of(side)
+    return lowering.operator(HoldUntil, name, (side,), keys, column=step.column, slack=slack, by_content=arbitrary)

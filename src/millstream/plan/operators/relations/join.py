@@ -31,8 +31,6 @@ from millstream.plan.operators.operator import (
 if TYPE_CHECKING:
     from millstream.plan.lowering.stateful import StatefulLowering
 
-CONDITION = "Spark evaluates its condition"
-
 UNTIL = "$until"
 """The column with the time after which a row of a join can have no further match, in micros."""
 
@@ -80,11 +78,6 @@ class Join(Operator):
     def append_only(self) -> bool:
         """Over append-only sides, if no unmatched row is retracted."""
         return self.append_only_input and (self.how in ("inner", "semi") or self.certain)
-
-    @property
-    def driver_only(self) -> str | None:
-        """A condition outside the native subset."""
-        return CONDITION if self.test is not None and self.test.quick is None else None
 
     @property
     def pair_condition(self) -> PairCondition | None:
