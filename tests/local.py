@@ -28,15 +28,15 @@ from millstream.engine.driver.epoch_io import EpochInput, EpochOutput, polars
 from millstream.engine.driver.evaluate import is_of_rows
 from millstream.engine.exchange.graph import Graph
 from millstream.engine.exchange.graph_builder import graph_of
-from millstream.engine.exchange.level_task import LevelTask
-from millstream.engine.exchange.merge_task import MergeTask, merged_runs
 from millstream.engine.exchange.parcels import SCHEMA, parcels_of
 from millstream.engine.exchange.results import opened
-from millstream.engine.exchange.route_task import KEEP, RouteTask
 from millstream.engine.exchange.routes import Routes
-from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input.readers.columns import DELETES
 from millstream.engine.input.rejects import apart
+from millstream.engine.tasks.level_task import LevelTask
+from millstream.engine.tasks.merge_task import MergeTask, merged_runs
+from millstream.engine.tasks.route_task import KEEP, RouteTask
+from millstream.engine.tasks.scan_task import ScanTask
 from millstream.errors import MillstreamError
 from millstream.home import Home
 from millstream.kernels.intake import Intake, take_in

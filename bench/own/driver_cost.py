@@ -30,10 +30,10 @@ import millstream as ms
 from bench.own import feed
 from millstream.engine.driver.driver import EpochDriver
 from millstream.engine.driver.epoch_io import EpochInput, EpochOutput
-from millstream.engine.exchange.level_task import LevelTask, TaskReport
 from millstream.engine.exchange.parcels import COUNTS, FINAL, RUNS, Sender
 from millstream.engine.exchange.results import opened
 from millstream.engine.exchange.routes import Routes
+from millstream.engine.tasks.level_task import LevelTask, TaskReport
 from millstream.kernels.intake import Tally
 from millstream.plan.planner import plan
 from millstream.runtime.epoch.loop import FlowLoop

@@ -26,10 +26,8 @@ from millstream.engine.driver.evaluate import is_of_rows
 from millstream.engine.driver.projection import computed
 from millstream.engine.exchange import job
 from millstream.engine.exchange.graph_builder import graph_of
-from millstream.engine.exchange.level_task import LevelTask
 from millstream.engine.exchange.results import forget_changes, opened
 from millstream.engine.exchange.routes import Routes
-from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input import combine, poison_rows, prelude, rejects
 from millstream.engine.input.home_files import read_by_driver
 from millstream.engine.input.native_prelude import NativeScan, native_scan
@@ -43,6 +41,8 @@ from millstream.engine.spark import python_functions
 from millstream.engine.spark.cluster import is_local, parallelism
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.frames import collected, frame_of
+from millstream.engine.tasks.level_task import LevelTask
+from millstream.engine.tasks.scan_task import ScanTask
 from millstream.errors import MillstreamError, SourceUnreadable
 from millstream.kernels.intake import Intake, Tally, take_in
 from millstream.kernels.kernel import needs_first_row

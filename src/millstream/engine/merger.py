@@ -14,10 +14,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millstream.engine.exchange import job
-from millstream.engine.exchange.merge_task import MergeTask, merged_runs
 from millstream.engine.spark.cluster import is_local, parallelism
 from millstream.engine.spark.errors import translated
 from millstream.engine.spark.pools import COMPACTION, in_pool
+from millstream.engine.tasks.merge_task import MergeTask, merged_runs
 from millstream.errors import EngineFailed
 from millstream.state.compaction import RunMerge
 from millstream.state.run import StateRun

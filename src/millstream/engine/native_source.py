@@ -10,13 +10,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.engine.driver.epoch_io import polars
-from millstream.engine.exchange.native_scan_task import NativeScanTask
-from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.input.native_prelude import NativeScan
 from millstream.engine.input.native_slices import NativeSlice
 from millstream.engine.input.readers.columns import Wanted
 from millstream.engine.input.readers.doubtful_lines import DoubtfulLines, accumulator, received
 from millstream.engine.input.readers.json_task import DoubtfulLine
+from millstream.engine.tasks.native_scan_task import NativeScanTask
+from millstream.engine.tasks.scan_task import ScanTask
 from millstream.kernels.intake import Intake, take_in
 
 

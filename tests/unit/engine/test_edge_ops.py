@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
-from millstream.engine.exchange import collected, parcels, routes
-from millstream.engine.exchange.batches_task import OTHERS, BatchesTask
-from millstream.engine.exchange.route_task import KEEP
+from millstream.engine.exchange import parcels, routes
+from millstream.engine.tasks import collected
+from millstream.engine.tasks.batches_task import OTHERS, BatchesTask
+from millstream.engine.tasks.route_task import KEEP
 from millstream.errors import UserCodeFailed
 from millstream.model.reserved import OP
 from millstream.model.types.schema import Schema

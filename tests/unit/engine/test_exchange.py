@@ -10,11 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from millstream.engine.exchange import collected, parcels, routes
+from millstream.engine.exchange import parcels, routes
 from millstream.engine.exchange.graph import FINISH, PAIRS, Edge, Graph
 from millstream.engine.exchange.parcels import FILE, PARCEL_BYTES, ROWS, Sender, parcels_of
 from millstream.engine.exchange.results import forget_changes, opened
 from millstream.engine.exchange.routes import Routes, in_order
+from millstream.engine.tasks import collected
 from millstream.kernels.outcome import EPOCH_ROWS, OperatorClock
 from millstream.state.ipc import ipc_bytes
 from millstream.state.local_storage import LocalStorage

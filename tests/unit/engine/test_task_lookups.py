@@ -17,8 +17,8 @@ import pytest
 import millstream as ms
 from millstream.engine.driver import lookup_calls
 from millstream.engine.driver.lookup_records import LookupRecords
-from millstream.engine.exchange.task_services import LookupTasks, TaskServices
 from millstream.engine.spark.sent_function import SentFunction
+from millstream.engine.tasks.task_services import LookupTasks, TaskServices
 from millstream.errors import UserCodeFailed
 from millstream.kernels.kernel import NO_SERVICES
 from millstream.kernels.python.by_key import KEY

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 from millstream.engine.exchange.graph import Graph, GraphNode
-from millstream.engine.exchange.level_task import LevelTask
 from millstream.engine.exchange.parcels import ROWS, Sender
 from millstream.engine.exchange.results import opened
 from millstream.engine.exchange.routes import Routes
+from millstream.engine.tasks.level_task import LevelTask
 from millstream.errors import PlanError
 from millstream.kernels.kernel import NO_SERVICES, Kernel, kernel_of
 from millstream.kernels.outcome import OperatorClock, Outcome

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.clock import END_OF_TIME
-from millstream.engine.exchange import merge_task
+from millstream.engine.tasks import merge_task
 from millstream.errors import HomeDamaged
 from millstream.model.types.duration import Duration
 from millstream.model.windows.window import Window

@@ -18,7 +18,7 @@ from millstream.engine.driver.lookup_calls import answered
 from millstream.engine.driver.lookup_records import LookupRecords, forget
 from millstream.engine.driver.row_errors import policy
 from millstream.engine.exchange.graph import Graph
-from millstream.engine.exchange.task_services import LookupTasks
+from millstream.engine.tasks.task_services import LookupTasks
 from millstream.model.reserved import OP
 from millstream.plan.operators.operator import Operator
 from millstream.plan.operators.python.lookup import AsyncLookup

@@ -2,6 +2,6 @@
 each level of them.
 
 `graph.py` decides which operators run there and at which level, `parcels.py` is the form in which rows travel,
-`scan_task.py` and `level_task.py` are the tasks, and `job.py` builds the job. Only `job.py` and `expressions.py` use
-Spark.
+`routes.py` sends them, and `job.py` builds the job of the tasks in `engine/tasks/`. Only `job.py` and `expressions.py`
+use Spark.
 """

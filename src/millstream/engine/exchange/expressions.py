@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from millstream.engine.exchange.batches_task import OTHERS, BatchesTask
 from millstream.engine.exchange.graph import Edge
 from millstream.engine.exchange.parcels import PARCEL
-from millstream.engine.exchange.route_task import KEEP
+from millstream.engine.tasks.batches_task import OTHERS, BatchesTask
+from millstream.engine.tasks.route_task import KEEP
 from millstream.model.reserved import OP, PLACE
 from millstream.model.types.schema import ddl_type
 from millstream.plan.parts import Batches, Explode, Op, Project

@@ -2,8 +2,8 @@
 
 Tasks count the keys of the rows that they send, by a sample, and report the most frequent ones. The driver adds the
 reports up. EXPLAIN ANALYZE shows the hottest key of each operator. The hot keys of a join are split in the next epoch:
-its epoch record names them, so that a rerun does the same. `routes.py` sends their rows, and `split_state.py` reads
-their state. Results never depend on which keys are hot.
+its epoch record names them, so that a rerun does the same. `routes.py` sends their rows, and
+`engine/tasks/split_state.py` reads their state. Results never depend on which keys are hot.
 """
 
 from __future__ import annotations

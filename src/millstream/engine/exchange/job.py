@@ -16,14 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.engine.exchange.expressions import evaluated, parcel_columns
 from millstream.engine.exchange.graph import Edge
-from millstream.engine.exchange.level_task import LevelTask
-from millstream.engine.exchange.merge_task import MergeTask
-from millstream.engine.exchange.native_scan_task import NativeScanTask
 from millstream.engine.exchange.parcels import SCHEMA, Batches
-from millstream.engine.exchange.route_task import RouteTask
 from millstream.engine.exchange.routes import Routes
-from millstream.engine.exchange.scan_task import ScanTask
 from millstream.engine.spark.frames import frame_of
+from millstream.engine.tasks.level_task import LevelTask
+from millstream.engine.tasks.merge_task import MergeTask
+from millstream.engine.tasks.native_scan_task import NativeScanTask
+from millstream.engine.tasks.route_task import RouteTask
+from millstream.engine.tasks.scan_task import ScanTask
 
 
 def scanned(frame: DataFrame, task: ScanTask) -> DataFrame:

@@ -1,6 +1,6 @@
 """Calls a user's function over batches of rows (`map_batches`), and checks what it returns. Without Spark.
 
-`prelude.py` runs it over rows of scans, `engine/exchange/batches_task.py` over changes between two levels.
+`prelude.py` runs it over rows of scans, `engine/tasks/batches_task.py` over changes between two levels.
 """
 
 from __future__ import annotations

@@ -16,10 +16,6 @@ def main() -> None:
     import pyarrow.compute  # noqa: F401
     from pyspark.daemon import manager
 
-    import millstream.engine.exchange.level_task
-    import millstream.engine.exchange.scan_task
-    import millstream.engine.input.prelude  # noqa: F401
-
     manager()
 
 

@@ -11,10 +11,10 @@ import polars as pl
 import pyarrow as pa
 
 from millstream.engine.driver.epoch_io import polars
-from millstream.engine.exchange.collected import Collected
 from millstream.engine.exchange.graph import GraphNode
 from millstream.engine.exchange.parcels import COUNTS, NEWEST, ROWS, Batches, Sender
 from millstream.engine.exchange.routes import Routes
+from millstream.engine.tasks.collected import Collected
 from millstream.kernels.intake import Intake, gather, take_in
 from millstream.kernels.scan_input import Role
 from millstream.plan.operators.operator import Operator

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.engine.driver.epoch_io import polars
-from millstream.engine.exchange.collected import Collected
 from millstream.engine.exchange.graph import FINISH, PAIR, PAIRS, Edge
 from millstream.engine.exchange.parcels import RECORD, SCHEMA, SIDE, Batches, Sender
 from millstream.engine.exchange.routes import Routes
+from millstream.engine.tasks.collected import Collected
 from millstream.model.reserved import PLACE
 
 KEEP = "$keep"

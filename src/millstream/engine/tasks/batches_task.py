@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.engine.exchange.parcels import Batches
-from millstream.engine.exchange.route_task import KEEP
 from millstream.engine.input.python_batches import called_on_changes
+from millstream.engine.tasks.route_task import KEEP
 from millstream.model.reserved import OP
 from millstream.plan import parts
 

@@ -29,8 +29,8 @@ from millstream.engine.exchange.parcels import (
     parcels_of,
 )
 from millstream.engine.exchange.routes import COMBINED_SIDE, Routes, in_order
-from millstream.engine.exchange.split_state import SplitState, kept
-from millstream.engine.exchange.task_services import LookupTasks, TaskServices
+from millstream.engine.tasks.split_state import SplitState, kept
+from millstream.engine.tasks.task_services import LookupTasks, TaskServices
 from millstream.kernels.intake import gather
 from millstream.kernels.kernel import COMBINED, NO_SERVICES, Services, advance
 from millstream.kernels.outcome import OperatorClock, Outcome, State

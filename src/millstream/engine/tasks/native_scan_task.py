@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from millstream.engine.driver.epoch_io import polars
 from millstream.engine.exchange.parcels import Batches
-from millstream.engine.exchange.scan_task import ScanIntake, ScanTask
 from millstream.engine.input.native_prelude import NativeScan
 from millstream.engine.input.native_slices import Share
 from millstream.engine.input.readers.doubtful_lines import DoubtfulLines
+from millstream.engine.tasks.scan_task import ScanIntake, ScanTask
 
 BATCH_ROWS = 1 << 17
 """Rows that are taken in at once: enough for the calls to pay, few enough for the cache."""
