@@ -1,6 +1,6 @@
 """The event files that every system reads: Nexmark bids as Parquet and as JSON lines, written once and kept.
 
-A data set is a folder in bench/.data with one folder per format, ten files in each in event order, and a
+A data set is a folder in bench/.data with one folder per format, ten files or more in each in event order, and a
 small `warm-up` data set. `json-lanes` has the rows of `json` in two files that advance together, every second
 row in each, for readers that take the files of a folder in any order at all (Flink). `manifest.json` holds
 the settings and the sha256 of every file:
@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,8 @@ FORMATS = ("json", "parquet")
 LANES = 2
 COLUMNS = ("auction", "bidder", "price", "date_time")
 FILES = 10
+BIDS_FOR_TEN_FILES = 5_000_000
+"""A data set has ten files for each so many bids."""
 WARM_UP_BIDS = 250_000
 RATE = 10_000
 """Events of all kinds per second of event time, so 9,200 bids; it fixes how many keys a window holds."""
@@ -69,14 +72,15 @@ class DataSet:
         return self.root / "warm-up" / form
 
 
-def bids(number: int) -> DataSet:
-    """The first `number` bids of the generator; made if they are not there yet."""
-    root = ROOT / f"bids-{number}-rate{RATE}-seed{SEED}-v{VERSION}"
+def bids(number: int, only: str | None = None) -> DataSet:
+    """The first `number` bids of the generator, in all formats or `only` in one; made if they are not there yet."""
+    root = ROOT / f"bids-{number}-rate{RATE}-seed{SEED}-v{VERSION}{'' if only is None else f'-{only}'}"
+    forms = FORMATS if only is None else (only,)
     if not (root / "manifest.json").exists():
         half_done = root.with_suffix(".tmp")
         shutil.rmtree(half_done, ignore_errors=True)
-        _write(half_done, number, FILES)
-        _write(half_done / "warm-up", min(number, WARM_UP_BIDS), 2)
+        _write(half_done, number, FILES * max(1, number // BIDS_FOR_TEN_FILES), forms)
+        _write(half_done / "warm-up", min(number, WARM_UP_BIDS), 2, forms)
         files = [path for path in sorted(half_done.rglob("part-*")) if path.is_file()]
         manifest = {
             "bids": number,
@@ -91,19 +95,21 @@ def bids(number: int) -> DataSet:
     return DataSet(root, number, manifest["sha256"])
 
 
-def _write(root: Path, number: int, files: int) -> None:
-    for folder in (*FORMATS, "json-lanes"):
+def _write(root: Path, number: int, files: int, forms: Sequence[str]) -> None:
+    for folder in (*forms, *(["json-lanes"] if "json" in forms else [])):
         (root / folder).mkdir(parents=True)
     for i in range(files):
         first, last = number * i // files, number * (i + 1) // files
         table = nexmark.events("bid", position(first), position(last), _config(), COLUMNS)
-        names = {form: root / form / f"part-{i:02}.{form}" for form in FORMATS}
-        pq.write_table(table, names["parquet"], row_group_size=250_000)
-        names["json"].write_bytes(json_lines(table))
+        names = {form: root / form / f"part-{i:02}.{form}" for form in forms}
+        if "parquet" in forms:
+            pq.write_table(table, names["parquet"], row_group_size=250_000)
+        if "json" in forms:
+            names["json"].write_bytes(json_lines(table))
         for path in names.values():
             # Readers that go by modification time must see the files in event order.
             os.utime(path, (1_767_225_600 + i, 1_767_225_600 + i))
-        for lane in range(LANES):
+        for lane in range(LANES if "json" in forms else 0):
             with (root / "json-lanes" / f"part-{lane:02}.json").open("ab") as file:
                 file.write(json_lines(table.take(pa.array(range(lane, table.num_rows, LANES)))))
 

@@ -67,7 +67,7 @@ def compare(
     systems = list(peers)
     for peer in systems:
         environments.prepare(peer)
-    sets = {peer.name: data.bids(max(int(events * peer.share), 1)) for peer in systems}
+    sets = {peer.name: data.bids(max(int(events * peer.share), 1), case.format) for peer in systems}
     answers = {name: oracle.expected(case, chosen, WORK) for name, chosen in sets.items()}
     results = {peer.name: Runs(peer, sets[peer.name].bids, sets[peer.name].digest) for peer in systems}
     for turn in range(rounds):
