@@ -79,15 +79,19 @@ class LocalEngine:
     def __init__(
         self, plan: Plan, ports: Mapping[str, SourcePort], state: FlowState, *, shards: int = 1, placement: str = ""
     ) -> None:
-        self.ports, self.shards, self.state = ports, shards, state
-        self.spreads = shards > 1 or placement == "spread"
-        self.cache = RunCache(state.runs)
-        self.merger: LocalMerger | None = None
+        self.place(ports, state, shards, placement)
         self.duck = _expressions().cursor()
         self.duck.execute("SET TimeZone = 'UTC'")
         plan = guarded(plan)
         types = {s.id: self._types(plan.source(s.source), s) for s in plan.scans}
         self.plan = bind_views(None, plan, types, retract=True)  # type: ignore[arg-type]
+
+    def place(self, ports: Mapping[str, SourcePort], state: FlowState, shards: int, placement: str = "") -> None:
+        """Set where rows come from, where state is, and where operators run."""
+        self.ports, self.shards, self.state = ports, shards, state
+        self.spreads = shards > 1 or placement == "spread"
+        self.cache = RunCache(state.runs)
+        self.merger: LocalMerger | None = None
 
     @functools.cached_property
     def graph(self) -> Graph:

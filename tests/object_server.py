@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import md5
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -136,6 +137,11 @@ class _Server(socketserver.ThreadingTCPServer):
     def __init__(self) -> None:
         self.objects = Objects()
         super().__init__(("127.0.0.1", 0), _Connection)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Threads live as long as their clients: others must not take them for threads of the product's servers."""
+        threading.current_thread().name = "object-server"
+        super().process_request_thread(request, client_address)
 
 
 @contextmanager

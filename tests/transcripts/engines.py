@@ -27,7 +27,6 @@ from millstream.model.flow import Flow
 from millstream.plan.plan import Plan, PlannedSource, Scan
 from millstream.plan.planner import plan
 from millstream.state.flow_state import FlowState
-from millstream.state.shard import RunCache
 from millstream.store.port import EpochCommit, EpochRow, ViewSpec
 from millstream.testing.script import Script
 from tests import local
@@ -64,8 +63,7 @@ class _Engine(LocalEngine):
     _computed: ClassVar[dict[tuple[object, ...], pl.DataFrame]] = {}
 
     def __init__(self, plan: Plan, ports: Any, state: FlowState, *, shards: int) -> None:
-        self.ports, self.shards = ports, shards
-        self.state, self.cache = state, RunCache(state.runs)
+        self.place(ports, state, shards)
         self.duck = _expressions()
         if id(plan) not in self._bound:
             types = {s.id: self._types(plan.source(s.source), s) for s in plan.scans}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 from collections import Counter
@@ -46,9 +47,11 @@ def service(log: Path) -> Callable[[list[int]], list[Any]]:
     def names(users: list[int]) -> list[Any]:
         if -1 in users:
             raise ConnectionError("no line")
-        with log.open("a") as file:
+        with log.open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # calls run at the same time
             file.write(json.dumps(users) + "\n")
-        number = len(log.read_text().splitlines())
+            file.flush()
+            number = len(log.read_text().splitlines())
         return [None if u == 9 else (f"user {u % 3}", number) for u in users]
 
     return names

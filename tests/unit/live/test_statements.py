@@ -233,7 +233,7 @@ def test_a_sink_that_feeds_itself_through_another_flow_is_refused(tmp_path: Path
 def test_a_function_cannot_take_the_name_of_a_built_in_one(tmp_path: Path) -> None:
     with opened(tmp_path / "home") as one:
         for name in ("upper", "Count", "lag", "tumble", "explode"):
-            with pytest.raises(DefinitionError, match="is a function of SQL"):
+            with pytest.raises(DefinitionError, match="is a built-in SQL function"):
                 one.say(f"CREATE FUNCTION {name} AS 'math:sqrt' RETURNS DOUBLE")
         assert one.live.catalog.entries == {}
 

@@ -18,7 +18,7 @@ from millstream.engine.driver import driver
 from millstream.runtime.epoch import compactor
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.state import run as runs
-from millstream.store.duckdb import DuckStore
+from millstream.store import epoch_commit
 from millstream.testing.script import Crash
 from tests.local import LocalScript
 from tests.unit.pipelines.test_log_flows import BIDS, GUARANTEES, bid, replayed, shown, with_topic
@@ -29,7 +29,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "inside a kernel": (driver, "advance"),
     "while a run is written": (runs.RunWriter, "finish"),
     "inside compaction": (compactor, "merge"),
-    "inside retention": (DuckStore, "_retain"),
+    "inside retention": (epoch_commit, "_retain"),
     "inside the upkeep of files": (Upkeep, "after"),
 }
 

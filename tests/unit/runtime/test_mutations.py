@@ -16,7 +16,7 @@ import millstream as ms
 from millstream.errors import LeaseLost, MillstreamError
 from millstream.runtime.epoch.outbox import Outbox
 from millstream.runtime.recovery import reconcile
-from millstream.store.duckdb import DuckStore
+from millstream.store import epoch_commit
 from tests.local import LocalScript
 
 SENT = [{"price": n, "ts": f"2026-01-01T00:00:{n:02d}Z"} for n in range(8)]
@@ -80,7 +80,7 @@ def send_without_number(self: Outbox, epoch: int, name: str, table: Any, digest:
 real_send = Outbox._send
 
 MUTATIONS = {
-    "the token in the store's transaction": (fenced, DuckStore, "_fence", lambda *_: None),
+    "the token in the store's transaction": (fenced, epoch_commit, "_fence", lambda *_: None),
     "the comparison of slices": (compared, reconcile, "_of_record", lambda *_: iter(())),
 }
 
