@@ -1,16 +1,18 @@
-"""Aggregates with an order of their own answer the same however their keys are spread."""
+"""Aggregates with an order of their own, and totals, answer the same however their keys are spread."""
 
 from __future__ import annotations
 
 import random
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from millstream.plan.plan import PlannedSource, Scan
 from tests.local import LocalEngine, LocalScript
-from tests.sql.engine import _small
+from tests.sql.engine import QueryScript, _small
 from tests.sql.test_relations import flow_of, row
 
 QUERY = """
@@ -50,3 +52,27 @@ def test_an_order_does_not_depend_on_shards() -> None:
     found = _rows(1)
     assert found == _rows(3)
     assert "'l': ['" in "".join(found)
+
+
+TOTALS = {
+    "changing": "SELECT k, count(*) AS n, max(v) AS m FROM (SELECT k, sum(v) OVER (PARTITION BY s) AS v FROM a) x "
+    "GROUP BY GROUPING SETS ((k), ())",
+    "append_only": "SELECT k, count(*) AS n, max(v) AS m FROM (SELECT DISTINCT k, v FROM a) x "
+    "GROUP BY GROUPING SETS ((k), (), (v))",
+}
+
+
+@pytest.mark.parametrize("view", TOTALS)
+def test_a_total_is_in_one_shard_only(tmp_path: Path, view: str) -> None:
+    found: dict[int, list[list[str]]] = {}
+    for shards in (1, 3, 7):
+        chance, placement = random.Random(6), "inline" if shards == 1 else "spread"
+        flow = flow_of({"v": TOTALS[view]})
+        with QueryScript(flow, tmp_path / str(shards), placement=placement, shards=shards) as script:
+            found[shards] = []
+            for _ in range(4):
+                script.send("a", *(row(chance) for _ in range(5))).tick()
+                assert shards == 1 or "v" in script.reports[-1].output.loads
+                found[shards].append(sorted(map(repr, script.rows("v"))))
+    assert found[3] == found[1]
+    assert found[7] == found[1]

@@ -78,6 +78,8 @@ class OperatorClock:
     shard: int = 0
     """The shard that the kernel runs for, of `shards`."""
     shards: int = 1
+    hashes: tuple[int, int] | None = None
+    """The first and last key hash of that shard; None if the operator runs in one shard."""
 
     @classmethod
     def of(

@@ -168,16 +168,21 @@ class LevelTask:
 
     def _states(self, node: GraphNode, cache: RunCache, shard: int) -> Mapping[str, State]:
         """The states of an operator in one shard."""
-        hashes = None if node.number in self.routes.whole else shard_range(shard, self.routes.shards)
+        hashes = self._hashes(node, shard)
         keys, sides = split_side(self.routes.hot, node.operator)
         states = states_of(cache, node.operator, self.version, hashes)
         if len(keys) and hashes is not None:
             return self._split_states(cache, node.operator, states, keys, sides, shard)
         return states
 
+    def _hashes(self, node: GraphNode, shard: int) -> tuple[int, int] | None:
+        """The first and last key hash of an operator in one shard; None if it runs in one shard."""
+        return None if node.number in self.routes.whole else shard_range(shard, self.routes.shards)
+
     def _clock(self, node: GraphNode, newest: Mapping[str, int], shard: int) -> OperatorClock:
         """The clock of an operator in one shard."""
-        clock = replace(self.clocks[node.number], shard=shard, shards=self.routes.shards)
+        hashes = self._hashes(node, shard)
+        clock = replace(self.clocks[node.number], shard=shard, shards=self.routes.shards, hashes=hashes)
         if node.operator.ttl is None:
             return clock
         return replace(

@@ -47,7 +47,7 @@ def advance(
     view, by = over_all(operator.step, operator.keys, operator.measures), [*GROUP, *operator.keys]
     new = None if changes is None or not len(changes) else shrink(operator, changes)
     new = _folded(view, by, concat_rows((new, combined))) if combined is not None else new
-    totals = totals_of(operator) if operator.is_never_empty else None
+    totals = totals_of(operator, clock) if operator.is_never_empty else None
     hashes = hashes_of(new, totals)
     known = _known(view, by, lookup_rows(states["partials"], hashes, clock))
     moved, left = _moved(operator, view, by, states["rows"], hashes, clock)
@@ -78,14 +78,15 @@ def advance(
     )
 
 
-def totals_of(operator: ChangingAggregation) -> pl.DataFrame:
-    """The keys of the groups that have a result without rows, and their hashes."""
+def totals_of(operator: ChangingAggregation, clock: OperatorClock) -> pl.DataFrame:
+    """The keys of the groups that have a result without rows, and their hashes: those of this shard."""
     kinds = dict(zip(operator.columns, operator.types, strict=True))
     if operator.keys:
         keys = total_keys(operator.totals, {k: kinds[k] for k in operator.keys})
     else:
         keys = pl.DataFrame({"$one": [0]})
-    return keys.with_columns(pair(GROUP, keys, operator.keys))
+    totals = keys.with_columns(pair(GROUP, keys, operator.keys))
+    return totals if clock.hashes is None else totals.filter(pl.col("$h").is_between(*clock.hashes))
 
 
 def _known(view: Aggregation, by: list[str], rows: pl.DataFrame | None) -> pl.DataFrame | None:

@@ -77,7 +77,7 @@ def _never_empty(
     """
     side = operator.sides[0]
     arrivals = arrived(side, operator.keys, changes, clock)
-    totals = append_only.totals_of(operator)
+    totals = append_only.totals_of(operator, clock)
     rows = whole(side, lookup_rows(state, hashes_of(totals, arrivals), clock), arrivals)
     stands = (pl.col("$a") == 0) & (pl.col("$b") == 0)
     answered = rows.filter(stands)
