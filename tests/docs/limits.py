@@ -176,6 +176,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
 """Limit -> statements and a part of the message."""
 
 NOTES: dict[str, str] = {
+    "backslash": "about folders, not statements: tests/unit/test_settings.py",
     "symbolic-links": "about folders, not statements: tests/unit/test_paths.py",
     "dropped-flow": "says what happens, refuses nothing: tests/unit/live/test_statements.py",
     "subquery-cost": "about cost",

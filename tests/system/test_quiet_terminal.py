@@ -55,7 +55,7 @@ def printed(script: str, folder: Path) -> tuple[str, str, int]:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_program_that_runs_a_flow_prints_only_its_own_lines(tmp_path: Path) -> None:
-    folder = tmp_path / 'späces, 50% and "quotes" \\'
+    folder = tmp_path / 'späces, 50% and "quotes"'
     folder.mkdir()
     assert printed(SCRIPT, folder) == ("[1] 1\n", "", 0)
     assert "WARN" in (folder / "home" / "logs" / "spark.log").read_text()  # Spark found its log settings

@@ -205,3 +205,8 @@ def test_no_other_module_reads_a_setting_from_the_environment() -> None:
         str(p) for p in others if 'environ.get("MILLSTREAM_' in p.read_text() or 'getenv("MILLSTREAM' in p.read_text()
     ]
     assert not wrong and not [p for p in others if "envvar=" in p.read_text()]
+
+
+def test_a_home_below_a_backslash_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="a home cannot be in "):
+        make_home(tmp_path / "a\\b" / "home")

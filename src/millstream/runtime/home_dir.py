@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from millstream import paths
-from millstream.errors import DiskFull, HomeDamaged, HomeTooNew
+from millstream.errors import DefinitionError, DiskFull, HomeDamaged, HomeTooNew
 from millstream.log.storage.disk import UNREADABLE
 from millstream.settings import FILE as SETTINGS_FILE
 from millstream.state.durable import write_durably
@@ -54,6 +54,12 @@ def files_named(home: Path) -> Iterator[None]:
 
 def make_home(path: Path) -> None:
     """Create a home, unless it exists."""
+    if "\\" in str(path):
+        raise DefinitionError(
+            f"a home cannot be in {path}",
+            detail="the store cannot open files below a backslash",
+            hint="use another path",
+        )
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not (path / paths.MARKER).exists():
