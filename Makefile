@@ -6,7 +6,7 @@ STAMP := $(VENV)/.millstream-setup
 ARGS  ?=
 
 .DEFAULT_GOAL := tour
-.PHONY: tour setup demo test test-slow test-all check lint type fmt bench clean
+.PHONY: tour setup demo test test-slow test-all check lint type fmt bench bench-table clean
 
 tour:
 	@echo "Millstream: a stream processor in Python, on Spark."
@@ -21,6 +21,7 @@ tour:
 	@echo "  make test-slow  one shard of the slow tests        (SHARD=3/40)"
 	@echo "  make test-all   every test, slow ones too; hours"
 	@echo "  make bench      measure against the peers          (ARGS=\"--help\")"
+	@echo "  make bench-table   write the README's table from bench/results"
 	@echo "  make fmt        format the code and fix what ruff can fix"
 	@echo "  make lint       format and lint check only"
 	@echo "  make type       mypy only"
@@ -68,6 +69,9 @@ fmt: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench $(ARGS)
+
+bench-table: $(STAMP)
+	$(BIN)/python -m bench.table
 
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
