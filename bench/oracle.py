@@ -15,9 +15,17 @@ def expected(case: Comparison, data: DataSet, folder: Path) -> Path:
     kind = f"gap-{case.gap}" if case.gap else f"{case.size}-{case.slide}"
     out = folder / f"expected-{case.key}-{kind}-{data.digest[:12]}.parquet"
     if not out.exists():
-        bids = data.folder("parquet")
+        bids = next(folder for form in ("parquet", "json") if (folder := data.folder(form)).is_dir())
         write(sessions(bids, case.key, case.gap) if case.gap else windows(bids, case.key, case.size, case.slide), out)
     return out
+
+
+def rows(bids: Path) -> str:
+    """SQL for the rows of a folder of Parquet files, or of JSON files if it has none."""
+    if any(bids.glob("*.parquet")):
+        return f"read_parquet('{bids}/*.parquet')"
+    columns = "{auction: 'BIGINT', bidder: 'BIGINT', price: 'BIGINT', date_time: 'TIMESTAMP'}"
+    return f"read_json('{bids}/*.json', format = 'newline_delimited', columns = {columns})"
 
 
 def windows(bids: Path, key: str, size: int, slide: int) -> str:
@@ -27,7 +35,7 @@ def windows(bids: Path, key: str, size: int, slide: int) -> str:
     return f"""
         WITH slices AS (
             SELECT {key} AS key, epoch_us(date_time) // {micros} AS slice, count(*) AS bids
-            FROM read_parquet('{bids}/*.parquet') GROUP BY ALL)
+            FROM {rows(bids)} GROUP BY ALL)
         SELECT key, (slice - i) * {micros} AS start_us, sum(bids)::BIGINT AS bids
         FROM slices, range({per_row}) AS earlier(i) GROUP BY ALL"""
 
@@ -39,7 +47,7 @@ def sessions(bids: Path, key: str, gap: int) -> str:
     micros = gap * 1_000_000
     return f"""
         WITH bids AS (
-            SELECT {key} AS key, epoch_us(date_time) AS us FROM read_parquet('{bids}/*.parquet')),
+            SELECT {key} AS key, epoch_us(date_time) AS us FROM {rows(bids)}),
         begun AS (
             SELECT key, us, coalesce(us - lag(us) OVER (PARTITION BY key ORDER BY us) > {micros}, true) AS begins
             FROM bids),
@@ -57,7 +65,7 @@ def counted(bids: Path, key: str, size: int, slide: int) -> str:
         WITH numbered AS (
             SELECT {key} AS key, epoch_us(date_time) AS us,
                    row_number() OVER (PARTITION BY {key} ORDER BY date_time) - 1 AS n
-            FROM read_parquet('{bids}/*.parquet'))
+            FROM {rows(bids)})
         SELECT key, n // {slide} + later AS number, min(us) AS start_us, max(us) AS end_us, count(*) AS bids
         FROM numbered, range({-(-size // slide)}) AS more(later)
         WHERE n >= (n // {slide} + later + 1) * {slide} - {size} GROUP BY ALL"""
