@@ -106,5 +106,27 @@ def drive(folder: Path, master: str, sizes: list[int]) -> None:
     sys.stdout.write(json.dumps(found))
 
 
+def drive_until(folder: Path, master: str, step: int) -> None:
+    """What a child process does: run the flow over one more file of bids after the other, until the file `enough` is
+    there. Prints the views and the number of bids.
+    """
+    put(items(), folder / "items", "items")
+    (folder / "bids").mkdir()
+    with ms.open(folder / "home", spark_master=master, memory="512m") as home:
+        run = home.start(flow_of(folder), placement="spread")
+        files = 0
+        while not (folder / "enough").exists() or files < 3:
+            put(bids(files * step, (files + 1) * step), folder / "bids", f"{files:05d}")
+            files += 1
+            run.catch_up()
+            (folder / "epochs").write_text(str(files))
+        views = {view: home.query(f"SELECT * FROM {view}").to_dicts() for view in VIEWS}
+        run.stop()
+    sys.stdout.write(json.dumps({"views": views, "bids": files * step}))
+
+
 if __name__ == "__main__":
-    drive(Path(sys.argv[1]), sys.argv[2], [int(n) for n in sys.argv[3:]])
+    if sys.argv[1] == "until":
+        drive_until(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    else:
+        drive(Path(sys.argv[1]), sys.argv[2], [int(n) for n in sys.argv[3:]])
