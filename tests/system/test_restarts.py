@@ -14,13 +14,6 @@ from .test_standby import FLOW, counted, heard, progress
 
 pytestmark = pytest.mark.spark
 
-FOLDER_FLOW = """
-import millstream as ms
-flow = ms.Flow("folder")
-rows = flow.source("rows", ms.files("in", format="csv"), schema="a BIGINT, b BIGINT")
-rows.aggregate(n=ms.count()).view("total")
-"""
-
 
 @pytest.mark.slow
 def test_a_run_goes_on_when_its_java_process_has_died(millstream: Processes, tmp_path: Path) -> None:
@@ -48,13 +41,17 @@ def test_a_run_goes_on_when_its_java_process_has_died(millstream: Processes, tmp
 
 @pytest.mark.slow
 def test_a_crash_loop_ends_with_the_last_error_and_how_often(millstream: Processes, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "bad.csv").write_text("x,y\n1,2\n")
-    (tmp_path / "flow.py").write_text(FOLDER_FLOW, encoding="utf-8")
+    out = tmp_path / "out"
+    flow = FLOW.replace("EVENTS", "1000000") + 'bids.sink("copies", ms.files("out", format="parquet"))\n'
+    (tmp_path / "flow.py").write_text(flow, encoding="utf-8")
+    run = millstream.start("run", "flow.py", "--home", tmp_path / "house")
+    progress(tmp_path / "house", 0, run)
+    out.rename(tmp_path / "moved")
+    out.touch()  # the folder of the sink is a file now: no record is to blame, and no restart helps
     began = time.monotonic()
-    done = millstream.run("run", "flow.py", "--until-caught-up")
+    done = millstream.ended(run)
     assert done.returncode == 3, done.stderr
-    assert "does not name the columns" in done.stderr
+    assert "the sink `copies` cannot write to" in done.stderr
     assert "it failed 5 times without an epoch in between" in done.stderr
     assert done.stderr.count("error: ") == 1
     assert "restarting (4 of 5" in done.stderr

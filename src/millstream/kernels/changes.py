@@ -18,7 +18,7 @@ from millstream.kernels.frames import polars_types
 from millstream.kernels.hashing import hashed
 from millstream.kernels.outcome import OperatorClock, State
 from millstream.model.reserved import OP
-from millstream.plan.operators.inputs import Side, Sort
+from millstream.plan.operators.inputs import FirstRows, Side, Sort
 from millstream.plan.operators.operator import Operator
 
 UNIQUE = ("$h", "$a", "$b")
@@ -82,6 +82,29 @@ def in_order(
     by = list(dict.fromkeys((*groups, *(s.column for s in order), *plain, *(c for c in CONTENT if c in rows.columns))))
     sorts = [ways.get(c, (False, False)) for c in by]
     return rows.sort(by, descending=[d for d, _ in sorts], nulls_last=[n for _, n in sorts])
+
+
+def first_of_each(rows: pl.DataFrame, first: FirstRows) -> pl.Series:
+    """For each row, whether it is among the first of its key, or equal in order to the last of these."""
+    ways = {s.column: (s.descending, not s.nulls_first) for s in reversed(first.order)}
+    sorts = [ways.get(c, (False, False)) for c in first.columns]
+    ordered = rows.select(first.columns).with_row_index("$at")
+    ordered = ordered.sort(first.columns, descending=[d for d, _ in sorts], nulls_last=[n for _, n in sorts])
+    at = np.arange(len(ordered))
+    key_starts, tie_starts = (
+        np.maximum.accumulate(np.where(_differs(ordered, columns), at, 0)) for columns in (first.keys, first.columns)
+    )
+    kept = np.zeros(len(ordered), dtype=bool)
+    kept[ordered["$at"].to_numpy()] = tie_starts - key_starts < first.count
+    return pl.Series(kept)
+
+
+def _differs(rows: pl.DataFrame, columns: Sequence[str]) -> np.ndarray:
+    """For each row, whether it differs from the one before it."""
+    if not columns:
+        return np.zeros(len(rows), dtype=bool)
+    found = rows.select(pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift()) for c in columns))
+    return found.to_series().to_numpy()
 
 
 def lookup_rows(state: State, hashes: np.ndarray, clock: OperatorClock) -> pl.DataFrame | None:

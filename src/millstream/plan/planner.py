@@ -9,6 +9,7 @@ from millstream.errors import DefinitionError
 from millstream.model.flow import Flow
 from millstream.plan.lowering.lower import lower
 from millstream.plan.plan import Plan
+from millstream.plan.rules.first_rows import first_rows
 from millstream.plan.rules.identify import identify
 from millstream.plan.rules.order import order
 from millstream.plan.rules.prune import prune
@@ -17,6 +18,7 @@ RULES = (
     prune,  # drops sources and scans that no view reads
     order,  # requests row positions where a result depends on order
     identify,  # adds fingerprints of operators and of the plan
+    first_rows,  # tells joins which pairs a top-N can use
 )
 
 

@@ -238,7 +238,7 @@ def test_a_flow_without_views_has_nothing_to_plan() -> None:
 
 
 def test_the_rules_are_applied_in_their_written_order() -> None:
-    assert [r.__name__ for r in RULES] == ["prune", "order", "identify"]
+    assert [r.__name__ for r in RULES] == ["prune", "order", "identify", "first_rows"]
 
 
 def test_a_plan_can_be_asked_for_its_parts() -> None:

@@ -17,6 +17,7 @@ from millstream.kernels.changes import (
     CONTENT,
     GROUP,
     arrived,
+    first_of_each,
     hashes_of,
     lived,
     lookup_rows,
@@ -49,7 +50,7 @@ def advance(operator: Join, inputs: Inputs, states: States, clock: OperatorClock
     if rows is not None:
         pairs = _pairs(operator, rows, services)
         if operator.how not in ("semi", "anti"):
-            results.append(_paired(operator, rows, pairs))
+            results.append(_paired(operator, rows, _first(operator, rows, pairs)))
         for i in (0, 1):
             if operator.counts[i]:
                 rows[i] = _counted(rows[i], rows[1 - i], pairs, i)
@@ -121,6 +122,21 @@ def _pairs(operator: Join, rows: list[pl.DataFrame], services: Services) -> pl.D
         met = None if operator.test.quick is None else native_expressions.holds(operator.test.quick, pairs)
         pairs = pairs.filter(services.holds(operator, operator.test, pairs) if met is None else met)
     return pairs.select("$0", "$1").sort("$0", "$1")
+
+
+def _first(operator: Join, rows: list[pl.DataFrame], pairs: pl.DataFrame) -> pl.DataFrame:
+    """The pairs that the reader can use: the first of each key, and all that are equal to the last of these."""
+    if operator.first is None or len(pairs) <= operator.first.count:
+        return pairs
+    needed = operator.first.columns
+    columns = [
+        rows[i].select(c for c in needed if c in (operator.right if i else operator.left))[pairs[f"${i}"]]
+        for i in (0, 1)
+    ]
+    deciding = pl.concat(columns, how="horizontal")
+    if any(t.is_nested() for t in deciding.dtypes):
+        return pairs
+    return pairs.filter(first_of_each(deciding, operator.first))
 
 
 def _paired(operator: Join, rows: list[pl.DataFrame], pairs: pl.DataFrame) -> pl.DataFrame:

@@ -28,6 +28,20 @@ class Sort:
 
 
 @dataclass(frozen=True)
+class FirstRows:
+    """The first rows of each key in an order: all that a top-N reads of append-only rows."""
+
+    keys: tuple[str, ...]
+    order: tuple[Sort, ...]
+    count: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide which rows are the first."""
+        return tuple(dict.fromkeys((*self.keys, *(s.column for s in self.order))))
+
+
+@dataclass(frozen=True)
 class Take:
     """The changes of a view's operator, and the ops applied to them on the way."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from millstream.model.steps.relations.join import Joined
 from millstream.model.types.schema import ddl_type
 from millstream.plan.explain.node import plain
 from millstream.plan.lowering.native_subset import quick
+from millstream.plan.operators.inputs import FirstRows
 from millstream.plan.operators.operator import (
     KEPT_INDEFINITELY,
     ExplainNames,
@@ -59,6 +60,8 @@ class Join(Operator):
     right: tuple[str, ...]
     test: PairCondition | None = None
     certain: bool = False
+    first: FirstRows | None = field(default=None, repr=False)
+    """The pairs that its only reader can use; None: all (`plan/rules/first_rows.py`)."""
 
     side_names: ClassVar[tuple[str, ...]] = ("left", "right")
     format_name: ClassVar[str] = "Join"
@@ -117,6 +120,10 @@ class Join(Operator):
         if any(self.pads) or self.how == "anti":
             when = "once no match can arrive" if self.certain else "at once, and retracted when a match arrives"
             facts.append(("without a match", when))
+        if self.first is not None:
+            keys = ", ".join(names.sql(k) for k in self.first.keys) or "epoch"
+            order = ", ".join(s.shown(names.sql(s.column)) for s in self.first.order)
+            facts.append(("emits", f"in each epoch the first {self.first.count:,} per {keys}, by {order}, and ties"))
         return facts
 
     @property
