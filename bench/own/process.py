@@ -64,7 +64,7 @@ def kernel(table: pa.Table, epochs: int, folder: Path) -> float:
         states = {"rows": StateReader(cache, runs, ("$h", "$a", "$b"))}
         inputs = {"rows": frame.slice(epoch * size, size)}
         outcome = advance(spec, inputs, states, OperatorClock(0, 0), NO_SERVICES)
-        runs.append(RunCache(folder).write(f"v/{epoch:012d}-0.arrow", *outcome.kept["rows"]))
+        runs.append(RunCache(folder).write(f"v/{epoch:012d}-0.arrow", *outcome.state_rows["rows"]))
     return size * epochs / (time.perf_counter() - began)
 
 
