@@ -35,27 +35,15 @@ class Told:
 
 def start(home: ms.Home, flow: ms.Flow, then: Callable[[], None] = lambda: None) -> tuple[ms.Run, Told]:
     """Start a flow and listen to it; `then` is called after every epoch, before the next one."""
-    told, phases = Told(), dict[str, float]()
+    told = Told()
 
     def on_epoch(report: Any) -> None:
-        scan, kernels = phases.pop("scan", 0.0), phases.pop("kernels", 0.0)
-        told.epochs.append(Epoch(report.rows, report.seconds, scan, kernels))
+        told.epochs.append(Epoch(report.rows, report.seconds, report.parts["scan"], report.parts["operators"]))
         then()
 
     running = home.start(flow, on_epoch=on_epoch)
     while running.loop is None and running.error is None:
         time.sleep(0.01)
-    if running.loop is not None:
-        # A report leaves the engine's output out, and with it how long the engine's phases took.
-        engine: Any = running.loop.engine
-        perform = engine.run
-
-        def timed(*arguments: Any) -> Any:
-            output = perform(*arguments)
-            phases.update(output.seconds)
-            return output
-
-        engine.run = timed
     return running, told
 
 

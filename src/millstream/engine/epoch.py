@@ -212,7 +212,7 @@ class _Epoch:
         finally:
             for name in self.reads:
                 self._release(name)
-        self.out.seconds = {"scan": scanned - started, "kernels": time.perf_counter() - scanned}
+        self.out.seconds = {"scan": scanned - started, "operators": time.perf_counter() - scanned}
         return self.out
 
     # ---- rows of sources

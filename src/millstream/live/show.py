@@ -19,6 +19,7 @@ from millstream.plan.operators.operator import view_of
 from millstream.plan.plan import Plan
 from millstream.plan.planner import plan
 from millstream.result import Result
+from millstream.runtime.epoch.part_times import mean_parts
 from millstream.runtime.inspect.status import has_failed
 from millstream.sql.bind.binder import Binder
 from millstream.sql.catalog import schema_of
@@ -194,6 +195,8 @@ def _going(deployment: Deployment, planned: Plan, flow: str, view: str) -> list[
         rows = sum(r.rows for r in recent)
         lines.append(f"  {rows / span:,.0f} rows/s over the last {len(recent)} epochs, "
                      f"{sum(r.seconds for r in recent) / len(recent) * 1000:,.0f} ms each")  # fmt: skip
+        parts = mean_parts(r.parts for r in recent)
+        lines.append("  by part, in ms: " + ", ".join(f"{part} {s * 1000:,.1f}" for part, s in parts.items()))
         lines += [f"  {text}" for text in _loads(planned, view, run.reports)]
     if last is not None:
         version = load_version(last.version, deployment.home.state.of(flow).runs)

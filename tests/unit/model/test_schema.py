@@ -163,6 +163,8 @@ def test_membership_order_and_arrow_form() -> None:
         ("a ARRAY", "`ARRAY` is not a type"),
         ("a MAP<INT>", "`MAP<INT>` is not a type"),
         ("a STRUCT<x: INT, X: INT>", "the field `x` is twice"),
+        ("a STRUCT<STRING, zip: INT>", "has no name or no type"),
+        ("a STRUCT<city: STRING, INT>", "has no name or no type"),
         ("a " + "ARRAY<" * 3000 + "INT" + ">" * 3000, "nested too deeply"),
         ("a 'b", "the schema cannot be read"),
         (None, "it is not text"),

@@ -209,7 +209,7 @@ def _harm_records(path: Path, how: str) -> None:
     elif how == "open damaged":
         flip(book.path(EPOCHS + 1), 60)
     elif how == "slice":
-        book.close(replace(record, slices={"bids": SourceSlice({0: (0, 1)})}))
+        book.open(replace(record, slices={"bids": SourceSlice({0: (0, 1)})}))
     elif how == "plan":
         book.close(replace(record, plan="another"))
     elif how == "elsewhere":

@@ -56,6 +56,7 @@ class Output:
     parts: dict[str, Any] = field(default_factory=dict)
     hot: dict[str, dict[int, int]] = field(default_factory=dict)
     loads: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def changed(self) -> dict[str, int]:
@@ -321,11 +322,11 @@ def test_a_record_with_another_slice_than_the_store_is_refused(world: World) -> 
     world.run()
     record = world.loop.book.read(1)
     assert record is not None
-    world.loop.book.close(replace(record, slices={"bids": SourceSlice({0: (0, 1)})}))
+    world.loop.book.open(replace(record, slices={"bids": SourceSlice({0: (0, 1)})}))
     world.stop()
     with pytest.raises(RecoveryFailed, match="one slice in the store and another in its record"):
         world.start()
-    world.loop.book.close(record)
+    world.loop.book.open(record)
     world.start()
 
 

@@ -1,5 +1,6 @@
 """Epoch records and progress: plain data that survives a restart, and damage that is named."""
 
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,10 +95,51 @@ def test_every_torn_prefix_of_a_record_is_noticed(tmp_path: Path) -> None:
     book.open(record(3))
     path = tmp_path / f"{3:012d}.json"
     whole = path.read_bytes()
-    for length in range(len(whole)):
+    for length in range(len(whole) - 1):  # the end of its line may be missing
         path.write_bytes(whole[:length])
         with pytest.raises(HomeDamaged):
             book.read(3)
+
+
+def test_a_closed_record_says_where_its_time_went(tmp_path: Path) -> None:
+    book = RecordBook(tmp_path)
+    book.open(record(3))
+    book.close(replace(record(3), plan="q", token=2, seconds={"scan": 0.25, "commit": 0.0000014}))
+    closed = book.read(3)
+    assert closed is not None and (closed.state, closed.plan, closed.token) == ("closed", "q", 2)
+    assert closed.seconds == {"scan": 0.25, "commit": 0.000001}
+
+
+def test_a_record_whose_closing_line_is_torn_or_damaged_is_open(tmp_path: Path) -> None:
+    book = RecordBook(tmp_path)
+    book.open(record(3))
+    path = book.path(3)
+    opened = path.read_bytes()
+    book.close(record(3))
+    whole = path.read_bytes()
+    torn = [whole[:length] for length in range(len(opened), len(whole))]
+    flipped = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(opened) + 1, len(whole))]
+    for harmed in (*torn, *flipped, opened + bytes(len(whole) - len(opened))):
+        path.write_bytes(harmed)
+        assert book.read(3) == record(3)
+        book.close(record(3))
+        assert book.read(3) == replace(record(3), state="closed")
+
+
+@pytest.mark.parametrize("state", ["open", "closed"])
+def test_a_record_of_an_earlier_format_is_read_and_closed(tmp_path: Path, state: str) -> None:
+    book = RecordBook(tmp_path)
+    data = {**replace(record(3), state=state).to_json(), "format": 2}
+    book.path(3).write_bytes(orjson.dumps({**data, "crc": zlib.crc32(orjson.dumps(data))}))
+    assert book.read(3) == replace(record(3), state=state)
+    book.close(record(3))
+    assert book.read(3) == replace(record(3), state="closed")
+
+
+def test_a_record_that_is_gone_when_it_is_closed_is_written_again(tmp_path: Path) -> None:
+    book = RecordBook(tmp_path)
+    book.close(record(3))
+    assert book.read(3) == replace(record(3), state="closed")
 
 
 @given(st.dictionaries(NAMES, st.dictionaries(st.integers(0, 3), NUMBERS)), st.dictionaries(NAMES, st.integers(0, 99)))

@@ -183,6 +183,6 @@ def test_a_view_that_was_left_out_does_not_stop_the_next_start(tmp_path: Path) -
 
 def test_a_record_of_the_future_is_no_damage(tmp_path: Path) -> None:
     book = RecordBook(tmp_path)
-    book.path(3).write_bytes(orjson.dumps({**replace(RECORD, state="closed").to_json(), "format": 3}))
-    with pytest.raises(HomeTooNew, match="has format 3"):
+    book.path(3).write_bytes(orjson.dumps({**replace(RECORD, state="closed").to_json(), "format": 4}))
+    with pytest.raises(HomeTooNew, match="has format 4"):
         list(reconcile.of_records("f", None, book))

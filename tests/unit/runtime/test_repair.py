@@ -110,7 +110,7 @@ def test_the_record_of_the_last_epoch_is_written_anew_from_the_store(home: Path)
     (finding,) = mended(home)
     assert finding.lost == NOTHING
     again = book.read(EPOCHS)
-    assert again == replace(right, token=0)
+    assert again == replace(right, token=0, seconds={})
     kept = next((home / "repair").glob("*")) / "flows/counting/epochs" / book.path(EPOCHS).name
     assert kept.read_bytes() == b"{"
 

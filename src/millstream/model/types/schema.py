@@ -206,6 +206,13 @@ def _check_parts(kind: str, node: exp.DataType) -> None:
     if not parts or (count and len(parts) != count):
         raise SchemaError(f"`{_shown(node)}` is not a type", hint=f"write it like {form}", origin=here())
     if kind == "STRUCT":
+        for part in parts:
+            if not isinstance(part, exp.ColumnDef) or part.kind is None:
+                raise SchemaError(
+                    f"the field `{_shown(part)}` in `{_shown(node)}` has no name or no type",
+                    hint=f"write it like {form}",
+                    origin=here(),
+                )
         names = [folded(part.this.name) for part in parts]
         if twice := [name for name in names if names.count(name) > 1]:
             raise SchemaError(

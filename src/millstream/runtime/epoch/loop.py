@@ -16,7 +16,6 @@ may lose records (``at_most_once``) writes no epoch records: after a failure it 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from millstream.runtime.epoch.epoch_input import input_of
 from millstream.runtime.epoch.kept_versions import Upkeep
 from millstream.runtime.epoch.memory_limit import bounded, usual_limit
 from millstream.runtime.epoch.outbox import Outbox
+from millstream.runtime.epoch.part_times import PartTimes
 from millstream.runtime.epoch.progress import Progress, count
 from millstream.runtime.epoch.records import FAILED, EpochRecord, RecordBook
 from millstream.runtime.epoch.stored_tables import Tables
@@ -78,6 +78,8 @@ class EpochReport:
     """The engine's output, for tests that expect changes."""
     loads: Mapping[str, OperatorLoad] = field(default_factory=dict)
     """view -> how evenly the rows of its operator were spread over shards, if it ran on the executors."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """The seconds of each part of the epoch (see `part_times.py`)."""
 
 
 class FlowLoop:
@@ -154,7 +156,7 @@ class FlowLoop:
         """Run one epoch, from the heads of the sources to its closed record. `record` is the open record of an epoch
         that was begun earlier.
         """
-        started = time.perf_counter()
+        times = PartTimes()
         if record is None:
             now = max(self.clock.now(), self.now)
             heads = self._heads(now)
@@ -163,18 +165,25 @@ class FlowLoop:
             if all(s.empty for s in slices.values()) and not self._is_due(clock):
                 return None
             record = self._record(slices, clock)
+            times.end("slice")
             self._open(record)
+            times.end("open")
         self._whole = False
         record = replace(record, plan=self.plan.id, token=self.token)
         output = self._run_engine(record)
+        times.end_all(output.seconds)
         outgoing = self._put_down(record, output)
+        times.end("stage")
         progress = self._advanced(record, output, outgoing)
         self._commit(record, output, progress)
+        times.end("commit")
         self._deliver(record, output)
-        self._close_record(record)
+        times.end("deliver")
+        self._close_record(replace(record, seconds=times.seconds))
         self._become_present(record, output.version, progress)
         self._hot = output.hot
-        return _report(record, output, time.perf_counter() - started)
+        times.end("tidy")
+        return _report(record, output, times)
 
     def _unfinished(self) -> EpochRecord | None:
         """Return the open record of an unfinished epoch, restricted to the current sources of the flow."""
@@ -465,12 +474,12 @@ def _least(record: EpochRecord) -> int:
     return min(record.watermarks.values(), default=BEGINNING)
 
 
-def _report(record: EpochRecord, output: EpochOutput, seconds: float) -> EpochReport:
+def _report(record: EpochRecord, output: EpochOutput, times: PartTimes) -> EpochReport:
     bad_rows = sum(t.num_rows for n, t in output.errors.items() if n not in output.failed)
     return EpochReport(
         number=record.epoch,
         rows=sum(t.rows for t in output.tallies.values()),
-        seconds=seconds,
+        seconds=times.total,
         changes=output.changed,
         late=sum(t.num_rows for t in output.late.values()),
         errors=bad_rows + sum(output.failed.values()),
@@ -478,4 +487,5 @@ def _report(record: EpochRecord, output: EpochOutput, seconds: float) -> EpochRe
         now=record.now,
         output=output,
         loads=output.loads,
+        parts=times.seconds,
     )
