@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import millstream as ms
 from millstream.engine.spark.frames import frame_of
 from millstream.testing import Script
 from tests.sql.language import Making, patterns
@@ -91,6 +92,15 @@ def with_every_placement(path: Path, seed: int, views: dict[str, str]) -> None:
 
 def test_spark_and_duckdb_mean_the_same_by_a_query(spark: object) -> None:
     assert as_batches(spark, [1, 2], 20) == 20
+
+
+def test_the_first_rows_are_taken_where_a_scalar_subquery_joins_them(tmp_path: Path) -> None:
+    rows = "(2, 5, 'a'), (1, 5, 'a'), (3, 6, 'a'), (NULL, 5, 'a'), (0, 4, 'b')"
+    first = "(SELECT k, v FROM (SELECT DISTINCT k, v FROM HISTORY OF b) d ORDER BY v DESC, k LIMIT 2)"
+    with ms.open(tmp_path / "home") as home:
+        home.sql(f"CREATE SOURCE b (k BIGINT, v BIGINT, s STRING) FROM LOG('b'); INSERT INTO b VALUES {rows}")
+        found = home.sql(f"SELECT k, (SELECT count(*) FROM HISTORY OF b y WHERE y.k = x.k) AS n FROM {first} x")
+        assert found.to_dicts() in ([{"k": 3, "n": 1}, {"k": None, "n": 0}], [{"k": None, "n": 0}, {"k": 3, "n": 1}])
 
 
 def test_views_are_the_same_in_every_placement(spark: object, tmp_path: Path) -> None:

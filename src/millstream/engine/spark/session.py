@@ -31,6 +31,11 @@ _LOCK = threading.Lock()
 _WARMING = 20.0
 """Seconds that an exiting process waits, at most, for the first small job of a new session."""
 
+LIMIT_RULE = "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughLimitAndOffset"
+"""A rule of Spark 4.3 that makes results wrong: it moves a scalar subquery below the LIMIT of an ordered relation. There
+the subquery becomes a join, and the ORDER BY before a join is dropped, so that any rows are taken instead of the first.
+"""
+
 LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -87,6 +92,7 @@ def settings(log: Path, memory: str, master: str | None = None) -> dict[str, str
         "spark.sql.execution.arrow.localRelationThreshold": "4MB",  # tasks read larger relations, not the driver
         "spark.sql.files.ignoreMissingFiles": "false",
         "spark.sql.caseSensitive": "true",
+        "spark.sql.optimizer.excludedRules": LIMIT_RULE,
         "spark.speculation": "false",
         "spark.cleaner.periodicGC.interval": "10min",
         "spark.sql.codegen.cache.maxEntries": "500",
