@@ -310,6 +310,11 @@ def test_an_operator_is_what_a_batch_gives_after_every_epoch(name: str) -> None:
     check({"v": ["distinct", name] if name in ORDERED else [name]}, seed=1)
 
 
+@pytest.mark.parametrize("name", ["ahead", "numbered_where", "numbered_where_both"])
+def test_an_operator_that_was_once_wrong_is_what_a_batch_gives(name: str) -> None:
+    check({"v": ["distinct", name]}, seed=1)
+
+
 PAIRS = list(itertools.product(sorted(OPERATORS), repeat=2))
 
 

@@ -32,8 +32,8 @@ _WARMING = 20.0
 """Seconds that an exiting process waits, at most, for the first small job of a new session."""
 
 LIMIT_RULE = "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughLimitAndOffset"
-"""A rule of Spark 4.3 that makes results wrong: it moves a scalar subquery below the LIMIT of an ordered relation. There
-the subquery becomes a join, and the ORDER BY before a join is dropped, so that any rows are taken instead of the first.
+"""A rule of Spark 4.3 that makes results wrong: it moves a scalar subquery below the LIMIT of an ordered relation. The
+subquery becomes a join there, and the ORDER BY before a join is dropped: any rows are taken instead of the first.
 """
 
 LOG4J = """\
