@@ -13,7 +13,7 @@ from bench.own import feed
 
 @dataclass(frozen=True)
 class Epoch:
-    """How long one committed epoch took, and how much of it was kernels and state (0 if it was not told)."""
+    """How long one committed epoch took, and how much of it was kernels and state (on the executors: 0)."""
 
     rows: int
     seconds: float

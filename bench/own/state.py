@@ -50,7 +50,7 @@ def measure(work: Path, events: int | None) -> dict[str, Any]:
         "keys_held": keys,
         "keys_touched_per_epoch": TOUCHED,
         "loading_s": loading,
-        **engine.parts(measured, goal=150.0),
+        **engine.parts(measured, goal=40.0),
         "python_mib_after_loading": after_load["python"],
         "python_mib": {"value": used["python"], "goal": 2_048},
         "jvm_and_workers_mib": used["children"],

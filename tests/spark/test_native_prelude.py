@@ -159,15 +159,17 @@ def test_projections_before_the_columns(spark: SparkSession) -> None:
     assert native_scan(source, exploded) is None
 
 
-def lines(count: int) -> list[str]:
-    """JSON lines, some of which only Spark may judge, and some of which are errors."""
+def lines(count: int, *, all_wrong: bool = False) -> list[str]:
+    """JSON lines, some of which only Spark may judge, and some of which are errors: if `all_wrong`, all of those that
+    are left to Spark.
+    """
     made = []
     for i in range(count):
         time = f"2026-01-01T00:{i // 60 % 60:02d}:{i % 60:02d}Z"
         line = f'{{"k": {i % 7}, "v": {i}, "s": "t{i % 3}", "ts": "{time}"}}'
-        if i % 50 == 7:
+        if i % 50 == 7 and not all_wrong:
             line = f'{{"k": {i % 7}, "v": "{i}", "s": "t", "ts": "{time}"}}'  # a number in quotes
-        elif i % 50 == 13:
+        elif i % 50 == 13 and not all_wrong:
             line = f'{{"k": {i % 7}, "v": {i}, "s": "t{i % 3}", "ts": "{time.replace("Z", "+0000")}"}}'
         elif i % 50 == 21:
             line = line[:-5]
@@ -177,14 +179,16 @@ def lines(count: int) -> list[str]:
     return made
 
 
-@pytest.mark.parametrize("placement", ["inline", "gathered", "spread"])
+@pytest.mark.parametrize(
+    ("placement", "all_wrong"), [("inline", False), ("gathered", False), ("spread", False), ("spread", True)]
+)
 def test_flows_over_doubtful_lines_are_the_same_with_and_without_spark(
-    spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: str
+    spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: str, *, all_wrong: bool
 ) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    (data / "a.json").write_text("\n".join(lines(400)) + "\n")
-    (data / "b.json").write_text("\n".join(lines(150)))
+    (data / "a.json").write_text("\n".join(lines(400, all_wrong=all_wrong)) + "\n")
+    (data / "b.json").write_text("\n".join(lines(150, all_wrong=all_wrong)))
     found = []
     for native in (True, False):
         monkeypatch.setattr(Placement, "reads_natively", lambda self, native=native: native)
@@ -199,6 +203,10 @@ def test_flows_over_doubtful_lines_are_the_same_with_and_without_spark(
         with ms.open(tmp_path / f"home-{native}") as home:
             running = home.start(flow, placement=placement, shards=3)
             running.catch_up()
+            if native:
+                assert running.loop is not None
+                strict = running.loop.engine.strict  # type: ignore[attr-defined]
+                assert strict == ({"rows"} if placement == "spread" and not all_wrong else set())
             running.stop()
             found.append(
                 [
@@ -212,4 +220,4 @@ def test_flows_over_doubtful_lines_are_the_same_with_and_without_spark(
                 ]
             )
     assert found[0] == found[1]
-    assert len(found[0][3]) == 33
+    assert len(found[0][3]) == (22 if all_wrong else 33)

@@ -259,9 +259,10 @@ def flow_of(views: dict[str, str]) -> Flow:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers to 12 digits: DuckDB interpolates percentiles with another formula than Spark and Millstream."""
-    is_number = type(value).__name__ == "Decimal" or isinstance(value, float)
-    return float(f"{value:.12g}") if is_number else value
+    """Fractions to 12 digits: DuckDB interpolates percentiles with another formula than Spark and Millstream."""
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    return float(value) if type(value).__name__ == "Decimal" else value
 
 
 def multiset(rows: Any) -> Counter[tuple[Any, ...]]:

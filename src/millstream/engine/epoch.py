@@ -311,7 +311,7 @@ class _Epoch:
             found = job.run(self.spark, frames, sent, self._levels(routes), routes, name)
             results = opened(found, routes.files)
             strict = {s.source for s in scans if self._must_be_strict(s, results.intakes.get(s.id, Intake()))}
-            strict |= {n for n, native in self.native.items() if native.lines is None or native.lines}
+            strict |= {n for n in self.native if not self._takes_doubtful(n, results.intakes)}
             if not strict:
                 break
             for source in strict:
@@ -326,6 +326,24 @@ class _Epoch:
         for source in sources:
             self._count_poison(source)
         self.driver.received(graph, results, routes.shards)
+
+    def _takes_doubtful(self, name: str, intakes: dict[int, Intake]) -> bool:
+        """Add what Spark finds in the doubtful lines that tasks have left. False if one of them is a good row that has
+        to go through the operators: then Spark parses this source from now on.
+        """
+        native = self.native[name]
+        lines = native.lines
+        if not lines:
+            return lines is not None
+        found = {}
+        for scan in self.plan.scans_of(name):
+            task, rows = self._task(scan), polars(collected(self._rows(scan, native.doubtful())))
+            intake = found[scan.id] = take_in(rows, task.roles, task.future, task.known)
+            if not scan.ops and intake.tally.rows > intake.tally.bad + intake.tally.future:
+                return False
+        for number, intake in found.items():
+            intakes.setdefault(number, Intake()).add(intake)
+        return True
 
     def _task(self, scan: Scan, routes: Routes | None = None, newest: str | None = None, name: str = "") -> ScanTask:
         roles, future, known = self.driver.roles(scan), self._future(scan), self._known(scan)

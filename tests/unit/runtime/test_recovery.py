@@ -181,6 +181,26 @@ def test_a_view_that_was_left_out_does_not_stop_the_next_start(tmp_path: Path) -
             script.expect_rows("v", {"n": 1})
 
 
+def test_a_record_is_closed_with_the_plan_that_the_store_has(tmp_path: Path) -> None:
+    def counted() -> ms.Flow:
+        flow = ms.Flow("f")
+        flow.source("s", ms.memory(), schema="x BIGINT").aggregate(n=ms.count()).view("v")
+        return flow
+
+    with LocalScript(counted(), tmp_path) as script:
+        script.send("s", {"x": 1})
+        script.tick()
+    (folder,) = tmp_path.rglob("epochs")
+    book = RecordBook(folder)
+    record = book.read(1)
+    assert record is not None and record.state == "closed"
+    book.open(replace(record, plan="the plan before", state="open"))  # its rerun was committed, but not closed
+    for _ in range(2):
+        with LocalScript(counted(), tmp_path) as script:
+            script.expect_rows("v", {"n": 1})
+        assert book.read(1) == replace(record, seconds={})
+
+
 def test_a_record_of_the_future_is_no_damage(tmp_path: Path) -> None:
     book = RecordBook(tmp_path)
     book.path(3).write_bytes(orjson.dumps({**replace(RECORD, state="closed").to_json(), "format": 4}))

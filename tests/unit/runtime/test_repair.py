@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 import millstream as ms
+from millstream import paths
 from millstream.connect.files.source import FileSource
+from millstream.connect.port import SourceSlice
 from millstream.errors import HomeDamaged, RecoveryFailed, UnknownName
 from millstream.plan.planner import plan
-from millstream.runtime.epoch.records import RecordBook
+from millstream.runtime.epoch.records import EpochRecord, RecordBook
 from millstream.runtime.recovery import reconcile, repair
 from millstream.runtime.recovery.repair_actions import NOTHING
 from millstream.runtime.recovery.source_checks import cannot_begin, wrong_offsets
@@ -268,6 +270,14 @@ def test_a_topic_that_was_lost_or_trimmed_is_named(tmp_path: Path) -> None:
     assert cannot_begin(tmp_path, "f", None) is None
     assert wrong_offsets(tmp_path, root, {"s": {"0": 3 * ROWS}}) == []
     assert "ends at 18, but it was read up to 19" in wrong_offsets(tmp_path, root, {"s": {"0": 19}})[0]
+
+
+def test_a_source_that_only_a_closed_record_names_is_not_read_again(tmp_path: Path) -> None:
+    book = RecordBook(paths.flow_folder(tmp_path, "f") / "epochs")
+    record = EpochRecord(3, "p", 1, {"s": SourceSlice({0: (2, 5)})}, 5, {"s": 1}, {"s": 0}, {})
+    book.open(record)
+    book.close(record)
+    assert cannot_begin(tmp_path, "f", None) == "nothing is known about the source `s`"
 
 
 def test_a_source_that_nobody_knows_is_not_read_again(tmp_path: Path) -> None:

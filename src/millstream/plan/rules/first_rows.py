@@ -1,7 +1,10 @@
-"""Tells a join whose only reader is a top-N which of its pairs that reader can use.
+"""Tells an inner join whose only reader is a top-N which of its pairs that reader can use.
 
 A pair outside the first N of its key in one epoch is outside the first N of all. The kernel of the join finds the
 others from the columns of the key and the order alone, so only these are put together, sent and compared in full.
+
+Between the two, columns may be renamed and left out, but not computed: a row that an expression fails on is
+quarantined, and the next row takes its place.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from millstream.plan.plan import Plan
 
 
 def first_rows(plan: Plan) -> Plan:
-    """Set `first` on joins. Fingerprints do not change: the state of the join and of its reader stays the same."""
+    """Set `first` on joins. It comes after `identify`, and is no part of fingerprints: the state of the join and of its
+    reader stays the same.
+    """
     readers = Counter(t.view for v in plan.views for s in v.operator.sides for t in s.takes)
     found: dict[str, FirstRows] = {}
     for view in plan.views:
@@ -31,7 +36,7 @@ def first_rows(plan: Plan) -> Plan:
                 found[take.view] = first
     views = tuple(
         replace(v, operator=replace(v.operator, first=found[v.name]))
-        if v.name in found and isinstance(v.operator, Join) and set(found[v.name].columns) <= set(v.operator.result)
+        if v.name in found and isinstance(v.operator, Join) and v.operator.how == "inner"
         else v
         for v in plan.views
     )
@@ -39,14 +44,10 @@ def first_rows(plan: Plan) -> Plan:
 
 
 def _before(first: FirstRows, ops: Sequence[Op]) -> FirstRows | None:
-    """The same choice in terms of the columns before some ops; None if they leave out rows or compute these columns."""
+    """The same choice in terms of the columns before some ops; None if they do more than rename columns."""
     for op in reversed(ops):
-        if not isinstance(op, Project) or op.keep is not None:
-            return None
-        plain = {c.name: c.only_names for c in op.columns}
-        old = {name: plain.get(name) for name in first.columns}
-        names = {name: source for name, source in old.items() if source is not None}
-        if len(names) < len(old):
+        names = op.renames if isinstance(op, Project) else None
+        if names is None:
             return None
         first = FirstRows(
             tuple(names[k] for k in first.keys),

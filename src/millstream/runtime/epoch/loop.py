@@ -171,7 +171,7 @@ class FlowLoop:
         self._whole = False
         record = replace(record, plan=self.plan.id, token=self.token)
         output = self._run_engine(record)
-        times.end_all(output.seconds)
+        times.end_engine(output.seconds)
         outgoing = self._put_down(record, output)
         times.end("stage")
         progress = self._advanced(record, output, outgoing)

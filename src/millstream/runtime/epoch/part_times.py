@@ -1,14 +1,17 @@
 """Where the time of an epoch goes: seconds by part, in the order of the path of a record.
 
 ``slice`` fixes the slices and the clock, ``open`` writes the epoch record, ``scan`` reads rows, ``operators`` runs the
-kernels and writes their state (on the executors, both are ``scan``), ``stage`` writes changes for sinks, ``commit`` is
-the transaction of the store, ``deliver`` writes to sinks, ``tidy`` closes the record and removes old files.
+kernels and writes their state (on the executors, both are ``scan``), ``engine`` is what the engine does besides,
+``stage`` writes changes for sinks, ``commit`` is the transaction of the store, ``deliver`` writes to sinks, ``tidy``
+closes the record and removes old files. An epoch that is resumed has no ``slice`` and no ``open``.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+
+PARTS = ("slice", "open", "scan", "operators", "engine", "stage", "commit", "deliver", "tidy")
 
 
 class PartTimes:
@@ -24,12 +27,10 @@ class PartTimes:
         self.seconds[part] = now - self._last
         self._last = now
 
-    def end_all(self, parts: Mapping[str, float]) -> None:
-        """Several parts are over, which measured themselves. The last of them gets the time that none of them has."""
+    def end_engine(self, parts: Mapping[str, float]) -> None:
+        """The engine is done, and has measured some parts of its work. The rest of its time is ``engine``."""
         now = time.perf_counter()
-        self.seconds.update(parts)
-        last = next(reversed([*parts]), "operators")
-        self.seconds[last] = max(0.0, self.seconds.get(last, 0.0) + now - self._last - sum(parts.values()))
+        self.seconds |= {**parts, "engine": max(0.0, now - self._last - sum(parts.values()))}
         self._last = now
 
     @property
@@ -45,4 +46,4 @@ def mean_parts(epochs: Iterable[Mapping[str, float]]) -> dict[str, float]:
     for parts in found:
         for part, seconds in parts.items():
             sums[part] = sums.get(part, 0.0) + seconds
-    return {part: seconds / len(found) for part, seconds in sums.items()}
+    return {part: sums[part] / len(found) for part in PARTS if part in sums}

@@ -176,7 +176,7 @@ class RecordBook:
                 raise ValueError("it does not match its checksum")
             if data["epoch"] != epoch:
                 raise ValueError(f"it is the record of epoch {data['epoch']}")
-            return _closed(EpochRecord.from_json(data), more)
+            return _with_closing_line(EpochRecord.from_json(data), more)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise HomeDamaged(
                 f"the epoch record {path} cannot be read",
@@ -213,7 +213,7 @@ def _closing_line(record: EpochRecord) -> bytes:
     return b"\n" + orjson.dumps({**data, "crc": _crc(data)})
 
 
-def _closed(record: EpochRecord, lines: Sequence[bytes]) -> EpochRecord:
+def _with_closing_line(record: EpochRecord, lines: Sequence[bytes]) -> EpochRecord:
     """A record after the lines that follow it. A line that is damaged or incomplete counts as not written."""
     for line in lines:
         with suppress(ValueError, KeyError, TypeError, AttributeError):

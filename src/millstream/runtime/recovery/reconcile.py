@@ -8,7 +8,7 @@ of all cases is in docs/guide/recovery.md. Nothing is changed before everything 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -70,7 +70,7 @@ def reconcile(
     last = epochs[0]
     record = book.read(last.number)
     if record is not None and record.state == "open":
-        book.close(record)
+        book.close(replace(record, plan=last.plan))  # the plan that has rerun it, not the one that opened it
     known = _steps(plan)
     version = load_version(last.version, state)
     mine = version.only(s for s in version.runs if s in known)

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import orjson
-
 from millstream import paths
 from millstream.clock import SystemClock
 from millstream.connect.files.source import has_ledger
@@ -78,8 +76,8 @@ def _names(root: Path, last: EpochRow | None) -> set[str]:
         return set(last.progress["offsets"])
     book = RecordBook(root / "epochs")
     for number in reversed(book.numbers()):
-        try:
-            return set(orjson.loads(book.path(number).read_bytes())["slices"])
-        except (ValueError, KeyError, TypeError):
-            continue
+        with suppress(MillstreamError):
+            record = book.read(number)
+            if record is not None:
+                return set(record.slices)
     return set()

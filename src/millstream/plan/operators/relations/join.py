@@ -61,7 +61,9 @@ class Join(Operator):
     test: PairCondition | None = None
     certain: bool = False
     first: FirstRows | None = field(default=None, repr=False)
-    """The pairs that its only reader can use; None: all (`plan/rules/first_rows.py`)."""
+    """The pairs that its only reader can use; None: all (`plan/rules/first_rows.py`). It is no part of the `repr`:
+    homes on disk hold fingerprints of that.
+    """
 
     side_names: ClassVar[tuple[str, ...]] = ("left", "right")
     format_name: ClassVar[str] = "Join"
@@ -121,9 +123,10 @@ class Join(Operator):
             when = "once no match can arrive" if self.certain else "at once, and retracted when a match arrives"
             facts.append(("without a match", when))
         if self.first is not None:
-            keys = ", ".join(names.sql(k) for k in self.first.keys) or "epoch"
+            keys = ", ".join(names.sql(k) for k in self.first.keys)
+            number = f"{self.first.count:,} per {keys}" if keys else f"{self.first.count:,}"
             order = ", ".join(s.shown(names.sql(s.column)) for s in self.first.order)
-            facts.append(("emits", f"in each epoch the first {self.first.count:,} per {keys}, by {order}, and ties"))
+            facts.append(("emits", f"in each epoch the first {number}, by {order}, and ties"))
         return facts
 
     @property
