@@ -9,8 +9,10 @@ import millstream as ms
 from millstream.model.aggregates.aggregate import Aggregate
 from millstream.plan.lowering.lower import lower
 from millstream.plan.operators.aggregates.aggregation import ORDERED
+from millstream.plan.operators.relations.join import Join
 from millstream.plan.plan import Plan
 from millstream.plan.planner import RULES
+from millstream.plan.rules.first_rows import first_rows
 from millstream.plan.rules.identify import identify
 from millstream.plan.rules.order import order
 from millstream.plan.rules.prune import prune
@@ -131,5 +133,18 @@ def test_identify_changes_nothing_but_names() -> None:
     assert [v.operator.fingerprint for v in identify(after).views] == prints and identify(after).id == after.id
 
 
+def test_first_rows_changes_what_a_join_emits_and_no_name() -> None:
+    made = ms.Flow("first")
+    bids, sales = (made.source(n, ms.memory(), schema=COLUMNS, event_time="ts") for n in ("bids", "sales"))
+    bids.join(sales, on="auction").key_by("auction").top(1, by="price_right").view("best")
+    before = identify(order(prune(lower(made))))
+    after = first_rows(before)
+    assert [v.operator.first for v in before.views if isinstance(v.operator, Join)] == [None]
+    (first,) = (v.operator.first for v in after.views if isinstance(v.operator, Join))
+    assert first is not None and (first.keys, first.count) == (("auction",), 1)
+    assert identify(after).id == after.id == before.id
+    assert [v.fingerprint for v in after.views] == [v.fingerprint for v in before.views]
+
+
 def test_every_rule_has_a_pair_here() -> None:
-    assert set(RULES) == {prune, order, identify}
+    assert set(RULES) == {prune, order, identify, first_rows}

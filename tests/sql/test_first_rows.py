@@ -72,7 +72,7 @@ def test_a_join_emits_all_pairs_where_an_expression_may_fail_on_the_first() -> N
     joined = "SELECT x.k, y.v, 10 / y.v AS w FROM a x JOIN b y ON x.k = y.k"
     first = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY v) = 1"
     assert cuts(f"SELECT k, v, w FROM ({joined}) z {first}") == []
-    assert len(cuts(f"SELECT k, v FROM ({joined}) z {first}")) == 1, "nobody reads w"
+    assert len(cuts(f"SELECT k, v, w FROM ({joined.replace('10 / y.v', 'y.s')}) z {first}")) == 1
 
 
 def test_the_kernel_puts_fewer_pairs_together_and_the_view_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_the_kernel_puts_fewer_pairs_together_and_the_view_stays_the_same(monkey
 
 def test_explain_says_which_pairs_a_join_emits() -> None:
     shown = text(explain(plan(flow_of({"v": sql_of(["inner", "top"]), "w": sql_of(["inner", "limit"])}))))
-    assert "emits   in each epoch the first 2 per k, by _of_1_v DESC NULLS LAST, s, k, and ties" in shown
+    assert "emits   in each epoch the first 2 per k, by _of_1_v DESC, s, k, and ties" in shown
     assert "in each epoch the first 3, by" in shown
 
 
