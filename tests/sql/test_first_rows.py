@@ -9,10 +9,12 @@ import pytest
 
 from millstream.kernels.changes import first_of_each
 from millstream.kernels.relations import join
+from millstream.kernels.relations.top_n import shrink
 from millstream.plan import planner
 from millstream.plan.explain.plan_tree import explain, text
 from millstream.plan.operators.inputs import FirstRows, Sort
 from millstream.plan.operators.relations.join import Join
+from millstream.plan.operators.relations.top_n import TopN
 from millstream.plan.planner import plan
 from millstream.plan.rules.first_rows import first_rows
 from tests.sql import test_relations
@@ -119,3 +121,16 @@ def test_rows_equal_to_the_last_of_the_first_are_among_them(seed: int) -> None:
     for row, is_kept in zip(rows, kept, strict=True):
         better = [o for o in rows if all(o[k] == row[k] for k in keys) and place(o) < place(row)]
         assert is_kept is (len(better) < count)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_top_n_keeps_of_floats_is_among_the_first(seed: int) -> None:
+    chance = random.Random(seed)
+    values = [None, float("nan"), float("inf"), 0.0, -0.0, 1.5]
+    rows = [{"$at": n, **{c: chance.choice(values) for c in "kvw"}} for n in range(chance.randrange(1, 30))]
+    frame = pl.DataFrame(rows, schema={"$at": pl.Int64, **dict.fromkeys("kvw", pl.Float64)})
+    order = tuple(Sort(c, chance.random() < 0.5, chance.random() < 0.5) for c in "vw"[: chance.randrange(1, 3)])
+    operator = TopN("v", chance.randrange(1, 4), order, None, ("$at", "k", "v", "w"), keys=("k",))
+    shown = set(shrink(operator, frame)["$at"].to_list())
+    kept = set(frame.filter(first_of_each(frame, FirstRows(("k",), order, operator.count)))["$at"].to_list())
+    assert shown <= kept

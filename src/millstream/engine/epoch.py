@@ -337,13 +337,17 @@ class _Epoch:
             return lines is not None
         found = {}
         for scan in self.plan.scans_of(name):
-            task, rows = self._task(scan), polars(collected(self._rows(scan, native.doubtful())))
-            intake = found[scan.id] = take_in(rows, task.roles, task.future, task.known)
+            intake = found[scan.id] = self._of_doubtful(native, scan, self._task(scan))
             if not scan.ops and intake.tally.rows > intake.tally.bad + intake.tally.future:
                 return False
         for number, intake in found.items():
             intakes.setdefault(number, Intake()).add(intake)
         return True
+
+    def _of_doubtful(self, native: NativeSource, scan: Scan, task: ScanTask) -> Intake:
+        """The rows of a scan that Spark finds in the doubtful lines of a slice."""
+        rows = polars(collected(self._rows(scan, native.doubtful())))
+        return take_in(rows, task.roles, task.future, task.known)
 
     def _task(self, scan: Scan, routes: Routes | None = None, newest: str | None = None, name: str = "") -> ScanTask:
         roles, future, known = self.driver.roles(scan), self._future(scan), self._known(scan)
@@ -401,8 +405,7 @@ class _Epoch:
         for scan, task in zip(scans, tasks, strict=True):
             intake = intakes.get(scan.id, Intake())
             if lines:
-                rows = polars(collected(self._rows(scan, native.doubtful())))
-                intake.add(take_in(rows, task.roles, task.future, task.known))
+                intake.add(self._of_doubtful(native, scan, task))
             self.out.placements[scan.id] = where
             self.driver.add_intake(scan, intake)
         self._count_poison(name)

@@ -86,10 +86,7 @@ def in_order(
 
 def first_of_each(rows: pl.DataFrame, first: FirstRows) -> pl.Series:
     """For each row, whether it is among the first of its key, or equal in order to the last of these."""
-    ways = {s.column: (s.descending, not s.nulls_first) for s in reversed(first.order)}
-    sorts = [ways.get(c, (False, False)) for c in first.columns]
-    ordered = rows.select(first.columns).with_row_index("$at")
-    ordered = ordered.sort(first.columns, descending=[d for d, _ in sorts], nulls_last=[n for _, n in sorts])
+    ordered = in_order(rows.select(first.columns).with_row_index("$at"), first.order, (), first.keys)
     at = np.arange(len(ordered))
     key_starts, tie_starts = (
         np.maximum.accumulate(np.where(_differs(ordered, columns), at, 0)) for columns in (first.keys, first.columns)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 import pyarrow as pa
 
 from millstream.model.types.duration import Duration
-from millstream.plan.operators.inputs import Side
+from millstream.plan.operators.inputs import FirstRows, Side
 from millstream.plan.parts import Feed
 
 if TYPE_CHECKING:
@@ -236,6 +236,16 @@ class Operator:
     def shrinks_input(self) -> bool:
         """Whether its kernel can combine rows of a key before they are sent to it, without changing its results."""
         return False
+
+    @property
+    def reads_first(self) -> FirstRows | None:
+        """The rows of its input that it can use, in each epoch; None: all."""
+        return None
+
+    def emitting(self, first: FirstRows) -> Operator:
+        """Itself, or a copy that emits only the results that its one reader can use."""
+        del first
+        return self
 
     @property
     def may_split(self) -> tuple[bool, ...]:

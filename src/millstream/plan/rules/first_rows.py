@@ -14,32 +14,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.plan.operators.inputs import FirstRows
-from millstream.plan.operators.relations.join import Join
-from millstream.plan.operators.relations.top_n import TopN
 from millstream.plan.parts import Op, Project
 from millstream.plan.plan import Plan
 
 
 def first_rows(plan: Plan) -> Plan:
-    """Set `first` on joins. It comes after `identify`, and is no part of fingerprints: the state of the join and of its
-    reader stays the same.
+    """Tell operators what their only reader can use. The rule comes after `identify` and is no part of fingerprints,
+    because the state of the join and of its reader stays the same.
     """
     readers = Counter(t.view for v in plan.views for s in v.operator.sides for t in s.takes)
     found: dict[str, FirstRows] = {}
     for view in plan.views:
-        operator = view.operator
-        if not isinstance(operator, TopN) or not operator.append_only_input:
+        wanted = view.operator.reads_first
+        if wanted is None:
             continue
-        for take in operator.sides[0].takes:
-            first = _before(FirstRows(operator.keys, operator.order, operator.count), take.ops)
+        for take in view.operator.sides[0].takes:
+            first = _before(wanted, take.ops)
             if first is not None and readers[take.view] == 1 and plan.view(take.view).inner:
                 found[take.view] = first
-    views = tuple(
-        replace(v, operator=replace(v.operator, first=found[v.name]))
-        if v.name in found and isinstance(v.operator, Join) and v.operator.how == "inner"
-        else v
-        for v in plan.views
-    )
+    views = tuple(replace(v, operator=v.operator.emitting(found[v.name])) if v.name in found else v for v in plan.views)
     return replace(plan, views=views)
 
 

@@ -89,6 +89,10 @@ class Join(Operator):
         """Its condition."""
         return self.test
 
+    def emitting(self, first: FirstRows) -> Operator:
+        """Of an inner join, these pairs alone."""
+        return replace(self, first=first) if self.how == "inner" else self
+
     @property
     def may_split(self) -> tuple[bool, ...]:
         """An append-only side, unless the matches of the rows of the other side are counted: a shard would know only a

@@ -13,7 +13,7 @@ from millstream.model.steps.columns import Named, plain_column
 from millstream.model.steps.relations.top_n import Top
 from millstream.model.steps.relations.window_function import Windowed
 from millstream.model.types.schema import ddl_type
-from millstream.plan.operators.inputs import Sort
+from millstream.plan.operators.inputs import FirstRows, Sort
 from millstream.plan.operators.operator import ROW, ExplainNames, Facts, Operator, Types, lowers, view_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class TopN(Operator):
         """
         kinds = dict(zip(self.columns, self.types, strict=True))
         return self.append_only_input and not any(pa.types.is_nested(kinds[c]) for c in self.shown)
+
+    @property
+    def reads_first(self) -> FirstRows | None:
+        """Over append-only input, a row outside the first N of an epoch is outside the first N of all."""
+        return FirstRows(self.keys, self.order, self.count) if self.append_only_input else None
 
     @property
     def result(self) -> tuple[str, ...]:
